@@ -44,7 +44,7 @@ from tuccl.sketches import candidate_sketches, full_mesh
 from tuccl.synth import METHODS, Collective, Problem, lower, make_schedule, replicate
 from tuccl.topology import Topology, join, load_profile
 from tuccl.tuning import FinalRound, TuneOptions, aligned_size
-from tuccl.tuning.programs import Programs, ll128_is_safe
+from tuccl.tuning.programs import ProgramCache, ll128_is_safe
 from tuccl.tuning.studies.study import Studies
 from tuccl.tuning.studies.task_queue import Task
 from tuccl.tuning.tuner import Tuner
@@ -214,7 +214,7 @@ def searched(
         tuner = Tuner(
             executor=executor,
             topology=topology,
-            programs=Programs(topology, call, any_order=not args.equal),
+            programs=ProgramCache(topology, call, any_order=not args.equal),
             studies=Studies(Path(folder) / "table"),
             options=TuneOptions(nccl_version=nccl_release(NCCL_VERSION)),
         )
@@ -228,7 +228,7 @@ def compared(final: FinalRound, known: Others) -> Iterator[Row]:
     for in_place, placement in ((False, "out"), (True, "in")):
         other_us, other = known.best(final.nbytes, in_place)
         times = [
-            (us, f"{f.point.plan.method}, {f.point.protocol}, {f.point.channels}ch")
+            (us, f"{f.point.choice.method}, {f.point.protocol}, {f.point.channels}ch")
             for f in final.candidates
             if (us := f.timing.time_us_ip if in_place else f.timing.time_us) is not None
         ]

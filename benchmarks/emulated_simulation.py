@@ -50,7 +50,7 @@ from tuccl.topology import (
     machine_class,
     read_machine,
 )
-from tuccl.tuning import Plan, Programs
+from tuccl.tuning import ProgramCache, ScheduleChoice
 
 COLLECTIVES = ("allreduce", "allgather", "reduce-scatter", "alltoall", "broadcast")
 SIZES = (1 << 20, 4 << 20)
@@ -111,33 +111,33 @@ CLUSTERS = {
 
 def candidates(topology: Topology, name: str, nbytes: int) -> Iterator[tuple[str, TimingCandidate]]:
     """Yield programs of different methods for a call, each with other knobs than the one before."""
-    programs = Programs(topology, Collective(name, topology.ranks))
+    programs = ProgramCache(topology, Collective(name, topology.ranks))
     sketches = candidate_sketches(topology, name, nbytes)
     by_name = {sketch.name: sketch for sketch in sketches}
     seen: set[str] = set()
     methods: set[str] = set()
-    for plan in plans_by_method(list(programs.plans(sketches, nbytes))):
+    for choice in choices_by_method(list(programs.choices(sketches, nbytes))):
         knobs = KNOBS[len(seen) % len(KNOBS)]
         try:
             proven = programs.program(
-                by_name[plan.sketch], plan, nbytes, knobs.protocol, knobs.channels
+                by_name[choice.sketch], choice, nbytes, knobs.protocol, knobs.channels
             )
         except Infeasible:
             continue
-        if proven.checksum not in seen and plan.method not in methods:
+        if proven.checksum not in seen and choice.method not in methods:
             seen.add(proven.checksum)
-            methods.add(plan.method)
-            yield plan.method, TimingCandidate(proven.program.replace(in_place=False), knobs)
+            methods.add(choice.method)
+            yield choice.method, TimingCandidate(proven.program.replace(in_place=False), knobs)
 
 
-def plans_by_method(plans: list[Plan]) -> list[Plan]:
-    """Return the plans of each method in turn, so that a few of them are of many methods."""
+def choices_by_method(choices: list[ScheduleChoice]) -> list[ScheduleChoice]:
+    """Return the choices of each method in turn, so that a few of them are of many methods."""
     turns: dict[str, int] = {}
     order = []
-    for plan in plans:
-        order.append((turns.setdefault(plan.method, 0), plan))
-        turns[plan.method] += 1
-    return [plan for _, plan in sorted(order, key=lambda pair: pair[0])]
+    for choice in choices:
+        order.append((turns.setdefault(choice.method, 0), choice))
+        turns[choice.method] += 1
+    return [choice for _, choice in sorted(order, key=lambda pair: pair[0])]
 
 
 def measured(cluster: str, seconds: float) -> Iterator[Run]:

@@ -35,7 +35,7 @@ from report import publish
 
 from tuccl.errors import Infeasible
 from tuccl.topology import Topology, join, load_profile
-from tuccl.tuning import SEARCHES, Point, Space, beats, run
+from tuccl.tuning import SEARCHES, Point, Space, beats, run_search
 from tuccl.tuning.policy_training import SimulatedCall, simulated_calls
 from tuccl.tuning.searches.initial_points import initial_points
 from tuccl.units import format_bytes
@@ -150,7 +150,7 @@ def best_of(call: SimulatedCall, *, exhaustive: bool) -> Cell:
     """The best point of the grid, and what it took to know."""
     start = time.monotonic()
     space = call.space
-    known = run(SEARCHES["descent"](space), call.samples, _GUESS if exhaustive else _LONG)
+    known = run_search(SEARCHES["descent"](space), call.samples, _GUESS if exhaustive else _LONG)
     best = known.us(known.ranked()[0]), known.ranked()[0]
     sketch_us, knobs_us = subsets(call)
     simulated = grid = 0
@@ -160,8 +160,8 @@ def best_of(call: SimulatedCall, *, exhaustive: bool) -> Cell:
             best, count = fastest(call, points, best)
             simulated += count
     best_us, point = best
-    plan = point.plan
-    name = f"{plan.method} on {plan.sketch}, {point.protocol} x {point.channels}"
+    choice = point.choice
+    name = f"{choice.method} on {choice.sketch}, {point.protocol} x {point.channels}"
     seconds = time.monotonic() - start
     return Cell(
         grid=grid,
@@ -179,22 +179,22 @@ def best_of(call: SimulatedCall, *, exhaustive: bool) -> Cell:
 
 
 def by_program(space: Space) -> Iterator[list[Point]]:
-    """The legal points of each plan, protocol and channel count."""
-    for plan in space.plans:
-        for protocol, counts in space.channels(plan).items():
+    """The legal points of each choice, protocol and channel count."""
+    for choice in space.choices:
+        for protocol, counts in space.channels(choice).items():
             for count in counts:
-                if points := space.points(plan, protocol, count):
+                if points := space.points(choice, protocol, count):
                     yield points
 
 
 def subsets(call: SimulatedCall) -> tuple[float, float]:
     """The best time with the default's knobs, and the best with the default's program."""
     space, default = call.space, call.space.default
-    plans = [p for p in space.plans if space.channels(p)]
+    choices = [p for p in space.choices if space.channels(p)]
     knobs = (default.protocol, default.channels, default.threads, default.buffer_bytes)
-    sketch = [Point(plan, *knobs) for plan in plans]
+    sketch = [Point(choice, *knobs) for choice in choices]
     with_default_knobs = [call.us(p) for p in sketch if p in space]
-    own = (points for points in by_program(space) if points[0].plan == default.plan)
+    own = (points for points in by_program(space) if points[0].choice == default.choice)
     best = (call.us(default), default)
     for points in own:
         best = fastest(call, points, best)[0]
@@ -285,7 +285,7 @@ def noisy_choice(call: SimulatedCall, name: str, noise: Noise) -> tuple[float, b
     seed = noise._rng.randrange(1 << 30)
     kind = SEARCHES[name.removesuffix("+")]
     search = kind(call.space, seed=seed, full_effort=FULL_EFFORT, first=first)
-    measurements = run(search, noise.samples, NOISY_BUDGET)
+    measurements = run_search(search, noise.samples, NOISY_BUDGET)
     final = [(noise.samples(p, FULL_EFFORT), p) for p in measurements.ranked(FULL_EFFORT)[:3]]
     samples, best = min(final, key=lambda each: median(each[0]))
     return call.us(best), beats(samples, noise.of(call.default_us, FULL_EFFORT))

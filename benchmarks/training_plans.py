@@ -1,8 +1,8 @@
-"""Bucket plans against brute force: how often the published greedy is optimal, and what it loses.
+"""Bucket schedules against brute force: how often the published greedy is optimal.
 
     .venv/bin/python benchmarks/training_plans.py [--cases 10000]
 
-Random models of up to ten tensors under random start-ups and rates. `exact` is the O(L^2) plan, for
+Random models of up to ten tensors under random start-ups and rates. `exact` is the O(L^2) one, for
 any cost; `greedy` is MG-WFBP's. Brute force tries each way of cutting the tensors into groups.
 """
 
@@ -20,7 +20,7 @@ MOST = 10
 
 
 def main() -> int | None:
-    """Print how often each plan is optimal."""
+    """Print how often each schedule is optimal."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", type=int, default=10_000)
     args = parser.parse_args()
@@ -42,7 +42,7 @@ def main() -> int | None:
         exact_optimal += exact <= least * (1 + 1e-12)
         losses.append(greedy / least - 1)
     print(f"{args.cases} cases of up to {MOST} tensors")
-    print(f"exact plan optimal: {exact_optimal} ({exact_optimal / args.cases:.1%})")
+    print(f"exact schedule optimal: {exact_optimal} ({exact_optimal / args.cases:.1%})")
     optimal = sum(loss <= 1e-12 for loss in losses)
     mean = sum(losses) / len(losses)
     print(

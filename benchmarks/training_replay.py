@@ -6,7 +6,7 @@
 Hosts of one rank each, on 10 Gb/s; rates and bytes are scaled by 0.025 (to 250 Mb/s), times are as
 they are: timers stand for computing, bytes cross the emulated wires for real. All methods go in
 turns, each by the programs of a table and by Gloo; servers' messages are Gloo's alone. The table is
-tuned, simulated on the emulated cluster, for the sizes that the methods' plans have. `predicted` is
+tuned, simulated on the emulated cluster, for the sizes of the methods' schedules. `predicted` is
 the simulated step under the all-reduce times measured in the same job; `10-90 %` is the interval of
 the steps. `saved` is the part of Gloo's step that the table saves. Ranks share this machine's
 cores: run it alone.
@@ -24,7 +24,7 @@ from report import publish
 from tuccl.cli.output import columns
 from tuccl.emulation import EmulatedSimExecutor
 from tuccl.topology import Topology, join, keep_gpus, load_profile
-from tuccl.training import METHODS, Model, reference_model, simulated_costs
+from tuccl.training import GRADIENT_METHODS, Model, reference_model, simulated_costs
 from tuccl.training.runs import RUN_METHODS, MeasuredRun, replay_training
 from tuccl.tuning import TuneOptions, tune
 
@@ -43,9 +43,11 @@ def sizes_of(model: Model, topology: Topology, methods: list[str]) -> list[int]:
     """Return powers of two about the calls of all methods."""
     executor = EmulatedSimExecutor(topology, SCALE)
     costs = simulated_costs(topology, executor=executor).scaled(SCALE)
-    collective = [METHODS[name] for name in methods if not METHODS[name].is_server]
-    plans = [method.plan(model, costs).scaled(SCALE) for method in collective]
-    calls = {bucket.nbytes for plan in plans for bucket in plan.buckets}
+    collective = [
+        GRADIENT_METHODS[name] for name in methods if not GRADIENT_METHODS[name].is_server
+    ]
+    schedules = [method.schedule(model, costs).scaled(SCALE) for method in collective]
+    calls = {bucket.nbytes for schedule in schedules for bucket in schedule.buckets}
     return sorted({1 << max(nbytes, LEAST).bit_length() - 1 for nbytes in calls})
 
 
@@ -75,7 +77,7 @@ def rows_of(runs: list[MeasuredRun]) -> list[list[object]]:
 
 
 def print_verdicts(runs: list[MeasuredRun]) -> None:
-    """Print whether predictions held, and whether the exact plan was behind BSP or WFBP."""
+    """Print whether predictions held, and whether the exact schedule was behind BSP or WFBP."""
     errors = [abs(run.row.step_us / run.predicted_us - 1) for run in runs]
     within = sum(error <= 0.1 for error in errors)
     print(f"within 10 % of prediction: {within} of {len(errors)}; largest {max(errors):.1%}")

@@ -25,7 +25,7 @@ from report import ROOT, publish
 from tuccl.cli.output import columns
 from tuccl.topology import Topology, join, load_profile
 from tuccl.training import (
-    METHODS,
+    GRADIENT_METHODS,
     REFERENCE_MODELS,
     SURVEY,
     Costs,
@@ -98,7 +98,7 @@ def simulate(
     return {
         Key(name, network, 4 * hosts): {
             method: simulate_training(
-                reference_model(name), METHODS[SURVEY[method]], 4 * hosts, costs
+                reference_model(name), GRADIENT_METHODS[SURVEY[method]], 4 * hosts, costs
             )
             for method in methods
         }
@@ -118,7 +118,9 @@ def fit(cells: Cells) -> None:
             for hosts in HOSTS:
                 costs = simulated_costs(cluster(hosts, gbs, sockets), version="2.4")
                 for name in REFERENCE_MODELS:
-                    run = simulate_training(reference_model(name), METHODS["bsp"], 4 * hosts, costs)
+                    run = simulate_training(
+                        reference_model(name), GRADIENT_METHODS["bsp"], 4 * hosts, costs
+                    )
                     measured = cells[Key(name, network, 4 * hosts)][FITTED]
                     errors.append(abs(run.row.samples_per_s / measured - 1))
             rows.append([NAMES[network], sockets, gbs, f"{max(errors):.1%}"])
@@ -216,7 +218,9 @@ def print_servers(cells: Cells, runs: dict[Key, dict[str, TrainingRun]]) -> None
         servers = [
             error
             for (key, m), error in errors.items()
-            if key.network == "10gbe-tcp" and _several_hosts(key) and METHODS[SURVEY[m]].is_server
+            if key.network == "10gbe-tcp"
+            and _several_hosts(key)
+            and GRADIENT_METHODS[SURVEY[m]].is_server
         ]
         rest = [error for cell, error in errors.items() if cell not in doubtful]
         row = [name, median(servers), median(errors.values()), median(rest), max(rest)]

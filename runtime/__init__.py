@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         paired_timings,
     )
     from tuccl.runtime.export import export_program, export_switch, export_table
-    from tuccl.runtime.jobs import plugin_path, run, run_environment
+    from tuccl.runtime.jobs import plugin_path, run_command, run_environment
     from tuccl.runtime.mscclpp import MscclppExecutor
     from tuccl.runtime.nccl.versions import NCCL_VERSION
     from tuccl.runtime.nccl_tests import NcclTestsExecutor
@@ -103,7 +103,7 @@ __all__ = [
     "program_candidate",
     "program_file",
     "reduction_class",
-    "run",
+    "run_command",
     "run_environment",
     "save_table",
     "select",

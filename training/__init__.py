@@ -6,6 +6,7 @@ from tuccl.lazy import make_lazy
 
 if TYPE_CHECKING:
     from tuccl.training.advice import Advice, advise, workload_json
+    from tuccl.training.bucket_schedule import Bucket, BucketSchedule
     from tuccl.training.buckets import (
         ddp_groups,
         fused_groups,
@@ -16,11 +17,17 @@ if TYPE_CHECKING:
     )
     from tuccl.training.costs import Costs, c2c_by_operations, c2c_by_time, linear, server_costs
     from tuccl.training.journal import Journal
-    from tuccl.training.methods import METHODS, SURVEY, Label, Method, best_bucket_cap, method_of
+    from tuccl.training.methods import (
+        GRADIENT_METHODS,
+        SURVEY,
+        GradientMethod,
+        Label,
+        best_bucket_cap,
+        method_of,
+    )
     from tuccl.training.model import Model, Parameter
     from tuccl.training.model_files import encode_model, load_model
     from tuccl.training.pictures import timeline_svg, timeline_trace
-    from tuccl.training.plan import Bucket, BucketPlan
     from tuccl.training.reference_models import REFERENCE_MODELS, reference_model
     from tuccl.training.rows import TrainingRow
     from tuccl.training.simulated_costs import fitted_line, interpolated, simulated_costs
@@ -28,16 +35,16 @@ if TYPE_CHECKING:
     from tuccl.training.timeline import Span, StepTimeline, simulate_steps
 
 __all__ = [
-    "METHODS",
+    "GRADIENT_METHODS",
     "REFERENCE_MODELS",
     "SURVEY",
     "Advice",
     "Bucket",
-    "BucketPlan",
+    "BucketSchedule",
     "Costs",
+    "GradientMethod",
     "Journal",
     "Label",
-    "Method",
     "Model",
     "Parameter",
     "Span",

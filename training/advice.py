@@ -74,7 +74,7 @@ def advise(model: Model, runs: Sequence[TrainingRun], costs: Costs) -> Advice:
     return Advice(
         row=best.row,
         reason=reason,
-        buckets=tuple(bucket.nbytes for bucket in best.plan.buckets),
+        buckets=tuple(bucket.nbytes for bucket in best.schedule.buckets),
         tune_for=call_sizes(best),
         gain=ddp.row.step_us / best.row.step_us,
         least_us=model.step_us,
@@ -87,8 +87,8 @@ def call_sizes(run: TrainingRun) -> tuple[CallSize, ...]:
     """Return the collectives of a step that a table can serve, by size; servers make none."""
     counts = Counter(
         (call, bucket.nbytes)
-        for bucket in run.plan.buckets
-        for call in run.plan.calls
+        for bucket in run.schedule.buckets
+        for call in run.schedule.calls
         if call in _COLLECTIVES
     )
     return tuple(CallSize(call, nbytes, count) for (call, nbytes), count in sorted(counts.items()))

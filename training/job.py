@@ -20,7 +20,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     Attributes:
         kind: ``replay``: timers compute ``model``; ``train``: the module of ``factory`` computes.
-        byte_scale: bytes moved over bytes of the plan, in replay.
+        byte_scale: bytes moved over bytes of the schedule, in replay.
         factory: ``module:function`` (`tuccl.training.ranks.modules`).
         batch: samples of a step of its loss on one rank.
         backends: ``table`` and ``gloo``, or ``gloo`` alone where there is no table.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuccl.errors import InputError
 from tuccl.training.compression.exchanges import values_sent
-from tuccl.training.methods import METHODS, Label, Method
+from tuccl.training.methods import GRADIENT_METHODS, GradientMethod, Label
 
 __all__ = ["LOSSY", "hook_and_ratio", "is_lossy", "lossy_method", "with_ratios"]
 
@@ -59,7 +59,9 @@ def with_ratios(methods: list[str], ratios: list[float]) -> list[str]:
     return out
 
 
-def lossy_method(name: str) -> Method:
+def lossy_method(name: str) -> GradientMethod:
     """Return the method of a hook: its label; what it sends is of one bucket, as BSP's."""
     hook, _ = hook_and_ratio(name)
-    return Method(name, Label("BSP", LOSSY[hook], "A2A", "none"), METHODS["bsp"].plan)
+    return GradientMethod(
+        name, Label("BSP", LOSSY[hook], "A2A", "none"), GRADIENT_METHODS["bsp"].schedule
+    )

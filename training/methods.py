@@ -1,4 +1,4 @@
-"""The methods: how each turns a model and the cost of its calls into a plan, with its label."""
+"""The methods: how each turns a model and the cost of its calls into a schedule, with its label."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tuccl.errors import InputError
+from tuccl.training.bucket_schedule import Bucket, BucketSchedule
 from tuccl.training.buckets import (
     Group,
     ddp_groups,
@@ -16,10 +17,9 @@ from tuccl.training.buckets import (
 )
 from tuccl.training.costs import Costs
 from tuccl.training.model import ELEMENT_BYTES, Model
-from tuccl.training.plan import Bucket, BucketPlan
 from tuccl.training.timeline import simulate_steps
 
-__all__ = ["METHODS", "SURVEY", "Label", "Method", "best_bucket_cap", "method_of"]
+__all__ = ["GRADIENT_METHODS", "SURVEY", "GradientMethod", "Label", "best_bucket_cap", "method_of"]
 
 _SERVER_CALLS = ("local-reduce", "push", "pull", "local-gather")
 _BYTEPS_PARTITION = 4_096_000
@@ -46,12 +46,12 @@ class Label:
 
 
 @dataclass(frozen=True)
-class Method:
-    """A method by name: its label, and its plan for a model under the cost of calls."""
+class GradientMethod:
+    """A method by name: its label, and its schedule for a model under the cost of calls."""
 
     name: str
     label: Label
-    plan: Callable[[Model, Costs], BucketPlan]
+    schedule: Callable[[Model, Costs], BucketSchedule]
 
     @property
     def is_server(self) -> bool:
@@ -75,53 +75,53 @@ def _one_by_one(model: Model) -> list[Group]:
     return [(place, place + 1) for place in range(len(model.parameters) - 1, -1, -1)]
 
 
-def _bsp(model: Model, _: Costs) -> BucketPlan:
-    return BucketPlan(_buckets(model, [(0, len(model.parameters))]))
+def _bsp(model: Model, _: Costs) -> BucketSchedule:
+    return BucketSchedule(_buckets(model, [(0, len(model.parameters))]))
 
 
-def _wfbp(model: Model, _: Costs) -> BucketPlan:
-    return BucketPlan(_buckets(model, _one_by_one(model)))
+def _wfbp(model: Model, _: Costs) -> BucketSchedule:
+    return BucketSchedule(_buckets(model, _one_by_one(model)))
 
 
-def _mg_wfbp(model: Model, costs: Costs) -> BucketPlan:
+def _mg_wfbp(model: Model, costs: Costs) -> BucketSchedule:
     cost = costs.of("allreduce")
-    return BucketPlan(
+    return BucketSchedule(
         _buckets(model, merged_groups(model.sizes, model.ready_us, cost, costs.alpha_us))
     )
 
 
-def _mg_wfbp_exact(model: Model, costs: Costs) -> BucketPlan:
+def _mg_wfbp_exact(model: Model, costs: Costs) -> BucketSchedule:
     cost = costs.of("allreduce")
-    return BucketPlan(_buckets(model, merged_groups_exact(model.sizes, model.ready_us, cost)))
+    return BucketSchedule(_buckets(model, merged_groups_exact(model.sizes, model.ready_us, cost)))
 
 
-def _ddp(model: Model, _: Costs) -> BucketPlan:
-    return BucketPlan(_buckets(model, ddp_groups(model.sizes)))
+def _ddp(model: Model, _: Costs) -> BucketSchedule:
+    return BucketSchedule(_buckets(model, ddp_groups(model.sizes)))
 
 
-def _ddp_searched(model: Model, costs: Costs) -> BucketPlan:
+def _ddp_searched(model: Model, costs: Costs) -> BucketSchedule:
     cap = best_bucket_cap(model, costs)
-    return BucketPlan(_buckets(model, ddp_groups(model.sizes, cap << 20)))
+    return BucketSchedule(_buckets(model, ddp_groups(model.sizes, cap << 20)))
 
 
 def best_bucket_cap(model: Model, costs: Costs) -> int:
     """Return DDP's ``bucket_cap_mb`` whose simulated step is shortest, the default 25 at ties."""
 
     def step_us(cap: int) -> tuple[float, bool]:
-        plan = BucketPlan(_buckets(model, ddp_groups(model.sizes, cap << 20)))
-        return simulate_steps(model, plan, costs).step_us, cap != 25
+        schedule = BucketSchedule(_buckets(model, ddp_groups(model.sizes, cap << 20)))
+        return simulate_steps(model, schedule, costs).step_us, cap != 25
 
     return min(_CAPS_MIB, key=step_us)
 
 
-def _horovod(model: Model, _: Costs) -> BucketPlan:
+def _horovod(model: Model, _: Costs) -> BucketSchedule:
     groups = fused_groups(model.sizes, model.ready_us)
-    return BucketPlan(tuple(_bucket(model, group, tick) for group, tick in groups))
+    return BucketSchedule(tuple(_bucket(model, group, tick) for group, tick in groups))
 
 
-def _dear(model: Model, _: Costs) -> BucketPlan:
+def _dear(model: Model, _: Costs) -> BucketSchedule:
     buckets = _buckets(model, ddp_groups(model.sizes))
-    return BucketPlan(buckets, ("reduce-scatter", "allgather"), barrier=False, late=True)
+    return BucketSchedule(buckets, ("reduce-scatter", "allgather"), barrier=False, late=True)
 
 
 def _parts(model: Model, most_bytes: int, *, after_all: bool = False) -> tuple[Bucket, ...]:
@@ -138,26 +138,26 @@ def _parts(model: Model, most_bytes: int, *, after_all: bool = False) -> tuple[B
     return tuple(parts)
 
 
-def _bytescheduler(model: Model, _: Costs) -> BucketPlan:
+def _bytescheduler(model: Model, _: Costs) -> BucketSchedule:
     partition, credit = _BYTESCHEDULER
     buckets = _parts(model, partition)
-    return BucketPlan(buckets, order="priority", credit_bytes=credit, barrier=False)
+    return BucketSchedule(buckets, order="priority", credit_bytes=credit, barrier=False)
 
 
-def _bsp_ps(model: Model, _: Costs) -> BucketPlan:
-    return BucketPlan(_parts(model, _BYTEPS_PARTITION, after_all=True), _SERVER_CALLS)
+def _bsp_ps(model: Model, _: Costs) -> BucketSchedule:
+    return BucketSchedule(_parts(model, _BYTEPS_PARTITION, after_all=True), _SERVER_CALLS)
 
 
-def _wfbp_ps(model: Model, _: Costs) -> BucketPlan:
-    return BucketPlan(_parts(model, _BYTEPS_PARTITION), _SERVER_CALLS)
+def _wfbp_ps(model: Model, _: Costs) -> BucketSchedule:
+    return BucketSchedule(_parts(model, _BYTEPS_PARTITION), _SERVER_CALLS)
 
 
-def _wfbp_ps_server_order(model: Model, _: Costs) -> BucketPlan:
-    return BucketPlan(_parts(model, _BYTEPS_PARTITION), _SERVER_CALLS, server_order=True)
+def _wfbp_ps_server_order(model: Model, _: Costs) -> BucketSchedule:
+    return BucketSchedule(_parts(model, _BYTEPS_PARTITION), _SERVER_CALLS, server_order=True)
 
 
-def _bytescheduler_ps(model: Model, _: Costs) -> BucketPlan:
-    return BucketPlan(
+def _bytescheduler_ps(model: Model, _: Costs) -> BucketSchedule:
+    return BucketSchedule(
         _parts(model, _BYTEPS_PARTITION),
         _SERVER_CALLS,
         order="priority",
@@ -168,12 +168,15 @@ def _bytescheduler_ps(model: Model, _: Costs) -> BucketPlan:
 
 
 def _method(
-    name: str, architecture: str, scheduling: str, plan: Callable[[Model, Costs], BucketPlan]
-) -> Method:
-    return Method(name, Label("BSP", "none", architecture, scheduling), plan)
+    name: str,
+    architecture: str,
+    scheduling: str,
+    schedule: Callable[[Model, Costs], BucketSchedule],
+) -> GradientMethod:
+    return GradientMethod(name, Label("BSP", "none", architecture, scheduling), schedule)
 
 
-METHODS = {
+GRADIENT_METHODS = {
     method.name: method
     for method in (
         _method("bsp", "A2A", "none", _bsp),
@@ -203,7 +206,7 @@ SURVEY = {
 """The survey's methods by the names of its figure; its ByteScheduler-PS is a flag of BytePS."""
 
 
-def method_of(name: str) -> Method:
+def method_of(name: str) -> GradientMethod:
     """Return the method ``name``.
 
     >>> method_of("wfbp").label.architecture
@@ -212,6 +215,6 @@ def method_of(name: str) -> Method:
     Raises:
         InputError: there is no such method.
     """
-    if name not in METHODS:
-        raise InputError(f"method {name[:40]!r}: expected one of {', '.join(METHODS)}")
-    return METHODS[name]
+    if name not in GRADIENT_METHODS:
+        raise InputError(f"method {name[:40]!r}: expected one of {', '.join(GRADIENT_METHODS)}")
+    return GRADIENT_METHODS[name]

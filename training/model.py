@@ -11,7 +11,7 @@ import msgspec
 __all__ = ["ELEMENT_BYTES", "Model", "Parameter"]
 
 ELEMENT_BYTES = 4
-_MOST_PARAMETERS = 5000  # the exact plan takes time with their square
+_MOST_PARAMETERS = 5000  # the exact schedule takes time with their square
 _MOST_NAME = 200
 
 

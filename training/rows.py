@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from tuccl.runtime.executors.paired_timing import MOST_SPREAD
-from tuccl.training.methods import Method
+from tuccl.training.methods import GradientMethod
 from tuccl.training.model import Model
 
 __all__ = ["Backend", "Kind", "TrainingRow", "row_of"]
@@ -68,7 +68,7 @@ class TrainingRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 def row_of(
     kind: Kind,
     model: Model,
-    method: Method,
+    method: GradientMethod,
     backend: Backend,
     ranks: int,
     steps_us: Sequence[float],

@@ -10,12 +10,12 @@ from pathlib import Path
 from tuccl.emulation import Emulation
 from tuccl.errors import InputError
 from tuccl.topology import Topology
+from tuccl.training.bucket_schedule import Bucket, BucketSchedule
 from tuccl.training.job import Job, MethodResult
 from tuccl.training.launch import run_job
 from tuccl.training.lossy import LOSSY, hook_and_ratio, is_lossy, lossy_method
-from tuccl.training.methods import METHODS, Label, Method
+from tuccl.training.methods import GRADIENT_METHODS, GradientMethod, Label
 from tuccl.training.model import Model
-from tuccl.training.plan import Bucket, BucketPlan
 from tuccl.training.rows import row_of
 from tuccl.training.server_hosts import with_servers
 from tuccl.training.simulation import TrainingRun
@@ -29,9 +29,11 @@ __all__ = [
     "train_module",
 ]
 
-RUN_METHODS = tuple(METHODS)
+RUN_METHODS = tuple(GRADIENT_METHODS)
 """Methods that ranks run."""
-TORCH_DDP = Method("torch-ddp", Label("BSP", "none", "A2A", "DDP buckets"), METHODS["ddp"].plan)
+TORCH_DDP = GradientMethod(
+    "torch-ddp", Label("BSP", "none", "A2A", "DDP buckets"), GRADIENT_METHODS["ddp"].schedule
+)
 """PyTorch's own DistributedDataParallel, a row beside in training."""
 
 
@@ -183,7 +185,7 @@ def _cluster(topology: Topology, scale: float | None, servers: int) -> Iterator[
 
 
 def _run(kind: str, result: MethodResult, topology: Topology) -> MeasuredRun:
-    method = METHODS.get(result.method, TORCH_DDP)
+    method = GRADIENT_METHODS.get(result.method, TORCH_DDP)
     if is_lossy(result.method):
         method = lossy_method(result.method)
     row = row_of(
@@ -199,7 +201,7 @@ def _run(kind: str, result: MethodResult, topology: Topology) -> MeasuredRun:
         alone_us=result.alone_us,
     )
     step_us = max((span.end_us for span in result.spans), default=row.step_us)
-    plan = BucketPlan(tuple(Bucket(0, 1, nbytes) for nbytes in result.buckets))
+    schedule = BucketSchedule(tuple(Bucket(0, 1, nbytes) for nbytes in result.buckets))
     timeline = StepTimeline(step_us, result.spans, gaps(result.spans, step_us))
     more = (result.predicted_us, result.equal, result.loss, result.trained_steps)
-    return MeasuredRun(row, method, plan, timeline, *more)
+    return MeasuredRun(row, method, schedule, timeline, *more)

@@ -1,14 +1,14 @@
-"""Training simulated: each method's plan under the cost of a machine's calls."""
+"""Training simulated: each method's schedule under the cost of a machine's calls."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tuccl.training.bucket_schedule import BucketSchedule
 from tuccl.training.costs import Costs, c2c_by_time
-from tuccl.training.methods import Method
+from tuccl.training.methods import GradientMethod
 from tuccl.training.model import Model
-from tuccl.training.plan import BucketPlan
 from tuccl.training.rows import Backend, TrainingRow, row_of
 from tuccl.training.timeline import StepTimeline, simulate_steps
 
@@ -20,16 +20,16 @@ TIE = 0.03
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """A row with what lies behind it: the method, its plan and the timeline of a step."""
+    """A row with what lies behind it: the method, its schedule and the timeline of a step."""
 
     row: TrainingRow
-    method: Method
-    plan: BucketPlan
+    method: GradientMethod
+    schedule: BucketSchedule
     timeline: StepTimeline
 
 
 def simulate_training(
-    model: Model, method: Method, ranks: int, costs: Costs, backend: Backend = "default"
+    model: Model, method: GradientMethod, ranks: int, costs: Costs, backend: Backend = "default"
 ) -> TrainingRun:
     """Return the simulated run of ``method`` on ``ranks`` ranks whose calls take ``costs``.
 
@@ -42,10 +42,12 @@ def simulate_training(
     Raises:
         InputError: the costs know none of the method's calls.
     """
-    plan = method.plan(model, costs)
-    timeline = simulate_steps(model, plan, costs)
+    schedule = method.schedule(model, costs)
+    timeline = simulate_steps(model, schedule, costs)
     programs = sum(
-        costs.has_program(call, bucket.nbytes) for bucket in plan.buckets for call in plan.calls
+        costs.has_program(call, bucket.nbytes)
+        for bucket in schedule.buckets
+        for call in schedule.calls
     )
     row = row_of(
         "sim",
@@ -55,10 +57,10 @@ def simulate_training(
         ranks,
         [timeline.step_us],
         timeline.exposed_us,
-        (programs, len(plan.buckets) * len(plan.calls) - programs),
+        (programs, len(schedule.buckets) * len(schedule.calls) - programs),
         c2c=c2c_by_time(costs.of("allreduce")(model.nbytes), model.step_us),
     )
-    return TrainingRun(row, method, plan, timeline)
+    return TrainingRun(row, method, schedule, timeline)
 
 
 def best_run(runs: Sequence[TrainingRun]) -> TrainingRun:
@@ -69,4 +71,6 @@ def best_run(runs: Sequence[TrainingRun]) -> TrainingRun:
     """
     least_us = min(run.row.step_us for run in runs)
     ties = [run for run in runs if run.row.step_us <= least_us * (1 + TIE)]
-    return min(ties, key=lambda r: (r.method.is_server, not r.plan.barrier, len(r.plan.buckets)))
+    return min(
+        ties, key=lambda r: (r.method.is_server, not r.schedule.barrier, len(r.schedule.buckets))
+    )

@@ -1,4 +1,4 @@
-"""Steps of a plan in virtual time: when each layer computes, each call waits, moves and ends."""
+"""Steps of a schedule in virtual time: when each layer computes, each call waits, moves, ends."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from functools import partial
 from itertools import count
 from typing import Literal
 
+from tuccl.training.bucket_schedule import Bucket, BucketSchedule
 from tuccl.training.costs import Costs
 from tuccl.training.model import Model
-from tuccl.training.plan import Bucket, BucketPlan
 
 __all__ = ["Span", "StepTimeline", "gaps", "simulate_steps"]
 
@@ -49,17 +49,17 @@ class StepTimeline:
         return math.fsum(end - start for start, end in self.exposed)
 
 
-def simulate_steps(model: Model, plan: BucketPlan, costs: Costs) -> StepTimeline:
-    """Return a step of ``plan`` as it repeats: the last of several where steps overlap.
+def simulate_steps(model: Model, schedule: BucketSchedule, costs: Costs) -> StepTimeline:
+    """Return a step of ``schedule`` as it repeats: the last of several where steps overlap.
 
     Raises:
-        InputError: the costs know none of the plan's calls.
+        InputError: the costs know none of the schedule's calls.
     """
-    steps = 1 if plan.barrier else _STEPS
-    run = _Run(model, plan, costs, steps)
+    steps = 1 if schedule.barrier else _STEPS
+    run = _Run(model, schedule, costs, steps)
     run.walk()
     begin, step_us = 0.0, run.end_us
-    if not plan.barrier:
+    if not schedule.barrier:
         step_us = (run.begins[-1] - run.begins[_SETTLED]) / (_STEPS - 1 - _SETTLED)
         begin = run.begins[-1] - step_us
     window = (begin, begin + step_us)
@@ -99,19 +99,19 @@ class _Wire:
 class _Run:
     """Events of some steps: one rank computes, wires carry calls one after another."""
 
-    def __init__(self, model: Model, plan: BucketPlan, costs: Costs, steps: int) -> None:
-        self._model, self._plan, self._costs, self._steps = model, plan, costs, steps
+    def __init__(self, model: Model, schedule: BucketSchedule, costs: Costs, steps: int) -> None:
+        self._model, self._schedule, self._costs, self._steps = model, schedule, costs, steps
         self._layers = len(model.parameters)
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._number = count()
         self._now = 0.0
         self._wires: dict[str, _Wire] = {}
         self._of_layer: list[int] = [0] * self._layers
-        for bucket in plan.buckets:
+        for bucket in schedule.buckets:
             for layer in range(bucket.first, bucket.last):
                 self._of_layer[layer] += 1
         self._ended_by: list[list[int]] = [[] for _ in range(self._layers)]
-        for number, bucket in enumerate(plan.buckets):
+        for number, bucket in enumerate(schedule.buckets):
             self._ended_by[bucket.first].append(number)
         self._missing: dict[tuple[int, int], int] = {}
         self._updated = [0] * self._layers
@@ -119,7 +119,7 @@ class _Run:
         self._place = (0, 0)  # step and operation that computes next: L forward, L backward
         self._computing = False
         self._through = 0
-        self._credit = float(plan.credit_bytes or math.inf)
+        self._credit = float(schedule.credit_bytes or math.inf)
         self._asked: list[tuple[int, int, Bucket, int]] = []
         self._turn = 0
         self._early: dict[int, Callable[[], None]] = {}
@@ -171,14 +171,14 @@ class _Run:
     def _grade(self, step: int, layer: int) -> None:
         """Make the calls whose last gradient this was; backward ends at a bucket's first tensor."""
         for number in self._ended_by[layer]:
-            bucket = self._plan.buckets[number]
-            release = bucket.release_us if self._plan.barrier else 0.0
+            bucket = self._schedule.buckets[number]
+            release = bucket.release_us if self._schedule.barrier else 0.0
             action = partial(self._ready, step, number, bucket)
             self._at(max(self._now, release), action)
 
     def _ready(self, step: int, number: int, bucket: Bucket) -> None:
-        if self._plan.order == "fixed":
-            self._early[step * len(self._plan.buckets) + number] = lambda: self._post(
+        if self._schedule.order == "fixed":
+            self._early[step * len(self._schedule.buckets) + number] = lambda: self._post(
                 step, number, bucket, 0, float(self._turn)
             )
             while self._turn in self._early:
@@ -196,7 +196,7 @@ class _Run:
 
     def _post(self, step: int, number: int, bucket: Bucket, stage: int, key: float) -> None:
         """Hand the bucket's call of ``stage`` to its wire, at which it waits."""
-        call = self._plan.calls[stage]
+        call = self._schedule.calls[stage]
         track, us = self._costs.wire(call), self._costs.of(call)(bucket.nbytes)
         wire = self._wires.setdefault(track, _Wire())
         posted = self._now
@@ -218,28 +218,28 @@ class _Run:
 
     def _moved(self, step: int, number: int, bucket: Bucket, stage: int, wire: _Wire) -> None:
         wire.busy = False
-        plan = self._plan
-        if plan.calls[stage] == plan.credited and plan.credit_bytes:
-            self._credit = min(self._credit + bucket.nbytes, float(plan.credit_bytes))
+        schedule = self._schedule
+        if schedule.calls[stage] == schedule.credited and schedule.credit_bytes:
+            self._credit = min(self._credit + bucket.nbytes, float(schedule.credit_bytes))
             self._spend()
-        if stage + 1 == len(plan.calls):
+        if stage + 1 == len(schedule.calls):
             self._reduced(step, bucket)
-        elif plan.late:
+        elif schedule.late:
             self._through += 1
-            if self._through == len(plan.buckets):
+            if self._through == len(schedule.buckets):
                 self._through = 0
-                for late, other in reversed(list(enumerate(plan.buckets))):
+                for late, other in reversed(list(enumerate(schedule.buckets))):
                     self._post(step, late, other, stage + 1, float(next(self._number)))
         else:
-            ordered = plan.server_order and plan.calls[stage + 1] == "pull"
+            ordered = schedule.server_order and schedule.calls[stage + 1] == "pull"
             key = bucket.priority if ordered else next(self._number)
             self._post(step, number, bucket, stage + 1, float(key))
         self._serve(wire)
 
     def _reduced(self, step: int, bucket: Bucket) -> None:
         done = self._finished[step] = self._finished.get(step, 0) + 1
-        if self._plan.barrier:
-            if done == len(self._plan.buckets):
+        if self._schedule.barrier:
+            if done == len(self._schedule.buckets):
                 self._update()
             return
         share = self._model.update_us / self._model.nbytes

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from tuccl.tuning.nccl.nccl_sweep import tune_nccl
     from tuccl.tuning.options import SEARCHES, TuneOptions
     from tuccl.tuning.policy_training import SimulatedCall, simulated_calls, train_policy
-    from tuccl.tuning.programs import Programs, ll128_is_safe
+    from tuccl.tuning.programs import ProgramCache, ll128_is_safe
     from tuccl.tuning.rl.policy import Policy, load_policy, save_policy
     from tuccl.tuning.rl.saturation import Saturation
     from tuccl.tuning.rl.search import RlSearch
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tuccl.tuning.searches.measurements import Measurements
     from tuccl.tuning.searches.mraco import MracoSearch
     from tuccl.tuning.searches.plain_searches import RandomSearch
-    from tuccl.tuning.searches.search import Request, Search, run
-    from tuccl.tuning.searches.space import Plan, Point, Space
+    from tuccl.tuning.searches.search import Request, Search, run_search
+    from tuccl.tuning.searches.space import Point, ScheduleChoice, Space
     from tuccl.tuning.studies.reader import Evaluation, StoredStudy, importances, read_studies
     from tuccl.tuning.studies.study import study_folder
     from tuccl.tuning.transfer import table_points
@@ -35,14 +35,14 @@ __all__ = [
     "FinalRound",
     "Measurements",
     "MracoSearch",
-    "Plan",
     "Point",
     "Policy",
-    "Programs",
+    "ProgramCache",
     "RandomSearch",
     "Request",
     "RlSearch",
     "Saturation",
+    "ScheduleChoice",
     "Search",
     "SimulatedCall",
     "SizeSummary",
@@ -63,7 +63,7 @@ __all__ = [
     "ll128_is_safe",
     "load_policy",
     "read_studies",
-    "run",
+    "run_search",
     "save_policy",
     "simulated_calls",
     "study_folder",

@@ -15,7 +15,7 @@ from tuccl.runtime import (
 )
 from tuccl.sketches import Sketch
 from tuccl.synth import Placement
-from tuccl.tuning.programs import Programs, VerifiedProgram
+from tuccl.tuning.programs import ProgramCache, VerifiedProgram
 from tuccl.tuning.searches.space import Point
 from tuccl.tuning.studies.study import Study
 
@@ -37,7 +37,7 @@ class Evaluator:
     def __init__(
         self,
         executor: Executor,
-        programs: Programs,
+        programs: ProgramCache,
         sketches: Mapping[str, Sketch],
         nbytes: int,
         study: Study,
@@ -58,8 +58,8 @@ class Evaluator:
             Infeasible: there is none, or it is unsafe at this size.
         """
         verified = self.programs.program(
-            self.sketches[point.plan.sketch],
-            point.plan,
+            self.sketches[point.choice.sketch],
+            point.choice,
             self.nbytes,
             point.protocol,
             point.channels,

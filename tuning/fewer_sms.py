@@ -48,7 +48,7 @@ def time_leaner_points(
 ) -> None:
     """Time up to ``most`` points that may take fewer SMs than those that were timed.
 
-    These are points under ``limit_us`` with fewer channels, and each method's best plan with the
+    These are points under ``limit_us`` with fewer channels, and each method's best choice with the
     knobs of the fastest point and as few channels as it has; those from faster points come first.
     One is tried unless a timed point is at least as good as can be hoped of it. Samples join
     ``measurements``.
@@ -83,15 +83,15 @@ def _trials(space: Space, costs: Sequence[_Cost], limit_us: float) -> Iterator[_
     methods: set[str] = set()
     for cost in costs:
         point, fastest = cost.point, costs[0]
-        counts = space.channels(point.plan).get(point.protocol, ())
+        counts = space.channels(point.choice).get(point.protocol, ())
         fewer = max((count for count in counts if count < point.channels), default=0)
         if fewer and cost.us < limit_us:
             near = space.nearest(replace(point, channels=fewer))
             yield _Trial(near, cost.us, cost.us, cost.sms * fewer / point.channels)
-        counts = space.channels(point.plan).get(fastest.point.protocol, ())
-        if counts and point.plan.method not in methods:
-            methods.add(point.plan.method)
-            near = space.nearest(replace(fastest.point, plan=point.plan, channels=counts[0]))
+        counts = space.channels(point.choice).get(fastest.point.protocol, ())
+        if counts and point.choice.method not in methods:
+            methods.add(point.choice.method)
+            near = space.nearest(replace(fastest.point, choice=point.choice, channels=counts[0]))
             sms = cost.sms * counts[0] / point.channels
             if sms < fastest.sms:
                 yield _Trial(near, cost.us, fastest.us, sms)
@@ -103,7 +103,7 @@ def _costs(
     """The costs of the fastest point of each program, fastest first."""
     fastest: dict[tuple[object, ...], Point] = {}
     for point in measurements.ranked(effort):
-        fastest.setdefault((point.plan, point.protocol, point.channels), point)
+        fastest.setdefault((point.choice, point.protocol, point.channels), point)
     for point in fastest.values():
         if (us := measurements.us(point)) < limit_us:
             yield _Cost(point, us, evaluate.program(point).program.threadblocks)

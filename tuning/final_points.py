@@ -93,7 +93,7 @@ def _one_per_program(evaluate: Evaluator, measurements: Measurements, effort: in
     """The preferred point of each program, fastest program first, fewer SMs on ties."""
     groups: dict[tuple[object, ...], list[Point]] = {}
     for point in measurements.ranked(effort):
-        groups.setdefault((point.plan, point.protocol, point.channels), []).append(point)
+        groups.setdefault((point.choice, point.protocol, point.channels), []).append(point)
     points = [
         min(group, key=lambda p: tie_break(p, measurements.us(p), measurements.us(group[0])))
         for group in groups.values()

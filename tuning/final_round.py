@@ -197,9 +197,9 @@ def _candidate(timed: TimedPoint, file: ProgramFile, samples: tuple[float, ...])
         point.knobs,
         on=_source(timed.timing),
         stats=Statistics.of(samples),
-        sketch=point.plan.sketch,
-        method=point.plan.method,
-        chunks_per_rank=point.plan.chunks_per_rank,
+        sketch=point.choice.sketch,
+        method=point.choice.method,
+        chunks_per_rank=point.choice.chunks_per_rank,
     )
     return msgspec.structs.replace(candidate, sms=timed.timing.sms or candidate.sms)
 

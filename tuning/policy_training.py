@@ -15,11 +15,11 @@ from tuccl.synth import Collective
 from tuccl.topology import Topology
 from tuccl.tuning.evaluate import Evaluator
 from tuccl.tuning.options import SEARCHES, TuneOptions
-from tuccl.tuning.programs import Programs
+from tuccl.tuning.programs import ProgramCache
 from tuccl.tuning.rl.action import Action
 from tuccl.tuning.rl.policy import Policy, TrainedCall, TrainedCollective
 from tuccl.tuning.rl.state import State
-from tuccl.tuning.searches.search import run
+from tuccl.tuning.searches.search import run_search
 from tuccl.tuning.searches.space import Point, Space
 from tuccl.tuning.searches.tie_break import is_as_good, with_default_knobs
 from tuccl.tuning.studies.study import Study
@@ -86,7 +86,7 @@ def simulated_calls(
 ) -> list[SimulatedCall]:
     """Return the calls of ``collective`` on ``topology`` that can be tuned, one a size."""
     executor = SimExecutor(topology)
-    programs = Programs(topology, Collective(collective, topology.ranks))
+    programs = ProgramCache(topology, Collective(collective, topology.ranks))
     calls = (
         _simulated_call(executor, programs, nbytes)
         for nbytes in dict.fromkeys(aligned_size(size, topology.ranks) for size in sizes)
@@ -94,7 +94,9 @@ def simulated_calls(
     return [call for call in calls if call is not None]
 
 
-def _simulated_call(executor: SimExecutor, programs: Programs, nbytes: int) -> SimulatedCall | None:
+def _simulated_call(
+    executor: SimExecutor, programs: ProgramCache, nbytes: int
+) -> SimulatedCall | None:
     """The call of ``nbytes`` bytes; None: it has no legal point."""
     topology, name = programs.topology, programs.collective.name
     sketches = candidate_sketches(topology, name, nbytes)
@@ -161,7 +163,7 @@ def train_policy(
 def _search(calls: Sequence[SimulatedCall], budget: int, seed: int) -> None:
     """Search the calls on one machine."""
     for call in calls:
-        run(SEARCHES[TuneOptions.search](call.space, seed=seed), call.samples, budget)
+        run_search(SEARCHES[TuneOptions.search](call.space, seed=seed), call.samples, budget)
 
 
 def _practise(calls: Sequence[SimulatedCall], budget: int, seed: int) -> None:
@@ -189,7 +191,7 @@ def _actions(call: SimulatedCall) -> list[Action]:
     best: dict[tuple[str, str, str], Point] = {}
     for us, point in ranked:
         if us <= _TRIED_SLOWER * ranked[0][0]:
-            best.setdefault((point.plan.method, point.protocol, point.plan.sketch), point)
+            best.setdefault((point.choice.method, point.protocol, point.choice.sketch), point)
     points = []
     for point in list(best.values())[:_PROGRAMS_EACH]:
         usual = with_default_knobs(point)

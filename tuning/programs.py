@@ -1,4 +1,4 @@
-"""Programs by plan, protocol and channels: synthesized once, verified before they are timed."""
+"""Programs by choice, protocol and channels: synthesized once, verified before they are timed."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from tuccl.synth import (
 from tuccl.synth.lowering.limits import limits_of
 from tuccl.topology import Path, Topology, machine_of, path
 from tuccl.tuning.searches.initial_points import default_point
-from tuccl.tuning.searches.space import Channels, Plan, Space
+from tuccl.tuning.searches.space import Channels, ScheduleChoice, Space
 
-__all__ = ["DEFAULT_METHODS", "ROBUST", "Programs", "VerifiedProgram", "ll128_is_safe"]
+__all__ = ["DEFAULT_METHODS", "ROBUST", "ProgramCache", "VerifiedProgram", "ll128_is_safe"]
 
 # Methods that are no methods: the two forms of msccl-default, on the full mesh only.
 ROBUST = "msccl-default-robust"
@@ -67,7 +67,7 @@ class _NumberedSchedule:
     number: int
 
 
-class Programs:
+class ProgramCache:
     """The programs of one topology and collective, made at their first use.
 
     A schedule is kept by (sketch, method, chunking) and the size, which methods look at; the
@@ -107,41 +107,41 @@ class Programs:
         self._verified: dict[tuple[int, Placement, str, int], VerifiedProgram | Infeasible] = {}
         self._safe: dict[tuple[int, Placement, str, int, int], int | Infeasible] = {}
 
-    def plans(self, sketches: Sequence[Sketch], nbytes: int) -> dict[Plan, Channels]:
-        """Return every plan worth a try, with the channels whose chunks divide the array.
+    def choices(self, sketches: Sequence[Sketch], nbytes: int) -> dict[ScheduleChoice, Channels]:
+        """Return every choice worth a try, with the channels whose chunks divide the array.
 
         Nothing is synthesized for this. ``sketches`` are ranked, the full mesh last; more than
         one chunk a rank is worth a try only where chunks fill a PCIe packet; LL128 where the
         GPUs keep its lines whole.
         """
         protocols = [p for p in PROTOCOLS if p != "LL128" or ll128_is_safe(self.topology, ())]
-        channels: dict[Plan, Channels] = {}
-        for plan in self._combinations(sketches, nbytes):
-            nchunks = self.collective.nchunks(plan.chunks_per_rank)
+        channels: dict[ScheduleChoice, Channels] = {}
+        for choice in self._combinations(sketches, nbytes):
+            nchunks = self.collective.nchunks(choice.chunks_per_rank)
             counts = tuple(c for c in CHANNELS if _divides(nbytes, nchunks * c))
-            channels[plan] = dict.fromkeys(protocols, counts)
+            channels[choice] = dict.fromkeys(protocols, counts)
         return channels
 
-    def _combinations(self, sketches: Sequence[Sketch], nbytes: int) -> Iterator[Plan]:
+    def _combinations(self, sketches: Sequence[Sketch], nbytes: int) -> Iterator[ScheduleChoice]:
         """The default forms on the mesh, then every sketch with every method."""
         for method in DEFAULT_METHODS:
-            yield Plan(sketches[-1].name, method, 1)
+            yield ScheduleChoice(sketches[-1].name, method, 1)
         name = self.collective.name
         searched = searched_methods(unordered=self._any_order)
         methods = [method for method in searched if name in METHODS[method].collectives]
         for sketch, method in product(sketches, methods):
             for chunks in METHODS[method].chunk_counts:
                 if chunks == 1 or nbytes >= sketch.align_bytes * self.collective.nchunks(chunks):
-                    yield Plan(sketch.name, method, chunks)
+                    yield ScheduleChoice(sketch.name, method, chunks)
 
-    def channels(self, sketch: Sketch, plan: Plan, nbytes: int) -> Channels:
-        """Return the channels by protocol that the program of ``plan`` leaves legal, or none.
+    def channels(self, sketch: Sketch, choice: ScheduleChoice, nbytes: int) -> Channels:
+        """Return the channels by protocol that the program of ``choice`` leaves legal, or none.
 
         Those that the dialect's limits and the GPU's multiprocessors leave room for and whose
-        chunks divide the array; LL128 where it is safe on every link that the plan uses.
+        chunks divide the array; LL128 where it is safe on every link that the choice uses.
         """
         try:
-            numbered = self._schedule(sketch, plan, nbytes)
+            numbered = self._schedule(sketch, choice, nbytes)
             base = self._lower(numbered)
         except Infeasible:
             return {}
@@ -155,27 +155,27 @@ class Programs:
     ) -> Space | None:
         """Return the space of calls of ``nbytes`` bytes; None: no point is legal.
 
-        Of plans with equal schedules the first that is looked at closely stays legal.
+        Of choices with equal schedules the first that is looked at closely stays legal.
         """
         if self.as_plans and self.collective.name not in PLAN_COLLECTIVES:
             return None
-        channels = self.plans(sketches, nbytes)
+        channels = self.choices(sketches, nbytes)
         start = default_point(channels, grid)
         if start is None:
             return None
         by_name = {sketch.name: sketch for sketch in sketches}
-        first: dict[int, Plan] = {}
+        first: dict[int, ScheduleChoice] = {}
 
-        def refine(plan: Plan) -> Channels:
-            sketch = by_name[plan.sketch]
-            legal = self.channels(sketch, plan, nbytes)
+        def refine(choice: ScheduleChoice) -> Channels:
+            sketch = by_name[choice.sketch]
+            legal = self.channels(sketch, choice, nbytes)
             if not legal:
                 return {}
-            number = self._schedule(sketch, plan, nbytes).number
-            return legal if first.setdefault(number, plan) == plan else {}
+            number = self._schedule(sketch, choice, nbytes).number
+            return legal if first.setdefault(number, choice) == choice else {}
 
-        def nchunks(plan: Plan) -> int:
-            return self.collective.nchunks(plan.chunks_per_rank)
+        def nchunks(choice: ScheduleChoice) -> int:
+            return self.collective.nchunks(choice.chunks_per_rank)
 
         return Space(channels, start, refine, grid, nbytes, nchunks)
 
@@ -189,30 +189,30 @@ class Programs:
             and _divides(nbytes, base.nchunks * channels)
         )
 
-    def _schedule(self, sketch: Sketch, plan: Plan, nbytes: int) -> _NumberedSchedule:
-        """The schedule of ``plan`` on ``sketch``; raises Infeasible where there is none."""
-        size = _size_class(nbytes) if plan.method in _COSTLY else nbytes
-        method = METHODS.get(plan.method)
+    def _schedule(self, sketch: Sketch, choice: ScheduleChoice, nbytes: int) -> _NumberedSchedule:
+        """The schedule of ``choice`` on ``sketch``; raises Infeasible where there is none."""
+        size = _size_class(nbytes) if choice.method in _COSTLY else nbytes
+        method = METHODS.get(choice.method)
         if method is None or self.collective.name in method.sizeless:
             size = 1
         if sketch not in self._sketch_keys:
             self._sketch_keys[sketch] = _sketch_key(sketch)
-        key = (self._sketch_keys[sketch], plan.method, plan.chunks_per_rank, size)
+        key = (self._sketch_keys[sketch], choice.method, choice.chunks_per_rank, size)
         if key not in self._schedules:
-            self._schedules[key] = self._synthesize(sketch, plan, size)
+            self._schedules[key] = self._synthesize(sketch, choice, size)
         return _or_raise(self._schedules[key])
 
     def _synthesize(
-        self, sketch: Sketch, plan: Plan, nbytes: int
+        self, sketch: Sketch, choice: ScheduleChoice, nbytes: int
     ) -> _NumberedSchedule | Infeasible:
         try:
-            if plan.method in DEFAULT_METHODS:
-                form = DEFAULT_METHODS[plan.method]
+            if choice.method in DEFAULT_METHODS:
+                form = DEFAULT_METHODS[choice.method]
                 schedule = msccl_default(self.topology, self.collective, form)
             else:
                 schedule = make_schedule(
-                    Problem(self.collective, sketch, plan.chunks_per_rank, nbytes, self.topology),
-                    plan.method,
+                    Problem(self.collective, sketch, choice.chunks_per_rank, nbytes, self.topology),
+                    choice.method,
                 )
         except Infeasible as error:
             return error
@@ -244,14 +244,14 @@ class Programs:
     def program(
         self,
         sketch: Sketch,
-        plan: Plan,
+        choice: ScheduleChoice,
         nbytes: int,
         protocol: str,
         channels: int,
         buffer_bytes: int = 0,
         placement: Placement = "any",
     ) -> VerifiedProgram:
-        """Return the proven program of ``plan`` with ``protocol`` and ``channels``.
+        """Return the proven program of ``choice`` with ``protocol`` and ``channels``.
 
         Up to which size it is safe is proven with ``buffer_bytes``; 0: the protocol's default.
         One for a single ``placement`` may be faster there than one for any.
@@ -259,7 +259,7 @@ class Programs:
         Raises:
             Infeasible: it cannot be made, or is not right; remembered.
         """
-        numbered = self._schedule(sketch, plan, nbytes)
+        numbered = self._schedule(sketch, choice, nbytes)
         size = buffer_bytes or default_buffer_bytes(protocol, self.dialect)
         if self.as_plans and plan_knobs(Knobs(protocol, channels, 512, size)).group_size > 1:
             channels = 1
@@ -322,7 +322,7 @@ def _size_class(nbytes: int) -> int:
 
 
 def _sketch_key(sketch: Sketch) -> bytes:
-    """Return a key of all that a method can see of a sketch: not the chunking, plans choose it."""
+    """Return a key of all that a method sees of a sketch: a choice fixes the chunking."""
     plain = msgspec.structs.replace(sketch, chunks_per_rank=1, align_bytes=1, pruned=())
     return hashlib.sha256(msgspec.json.encode(plain)).digest()
 

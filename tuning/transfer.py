@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tuccl.runtime import LookupTable
 from tuccl.synth import Collective
 from tuccl.tuning.final_round import tuned_size
-from tuccl.tuning.searches.space import Plan, Point, Space
+from tuccl.tuning.searches.space import Point, ScheduleChoice, Space
 
 __all__ = ["TablePoint", "nearest_points", "table_points"]
 
@@ -31,7 +31,7 @@ def table_points(table: LookupTable) -> tuple[TablePoint, ...]:
         TablePoint(
             entry.collective,
             tuned_size(entry) / table.ranks,
-            Point.of(Plan(c.sketch, c.method, c.chunks_per_rank), c.knobs.knobs),
+            Point.of(ScheduleChoice(c.sketch, c.method, c.chunks_per_rank), c.knobs.knobs),
         )
         for entry in table.entries
         for c in entry.candidates
@@ -60,6 +60,6 @@ def nearest_points(
     near = (
         space.nearest(other.point)
         for other in sorted(points, key=distance)
-        if other.point.plan.method in space.methods
+        if other.point.choice.method in space.methods
     )
     return list(dict.fromkeys(near))[:most]

@@ -57,7 +57,7 @@ class SizeSummary:
     """The result for one collective and size; times in us as timed on the tune's executor.
 
     ``grid_size`` counts the distinct points that are legal by the knobs' rules and the size,
-    without those that synthesis has ruled out; plans that were never tried count in full.
+    without those that synthesis has ruled out; choices that were never tried count in full.
     ``evaluations`` are at full effort, rounded up, with the final round's; ``best`` is None where
     the runtime's own default stands first. ``sms`` are those of what stands first, 0: not known.
     ``nccl_best_us`` is the least that a user could set in NCCL, None where no tuner steers it.

@@ -34,12 +34,12 @@ from tuccl.tuning.fewer_sms import pareto_points, time_leaner_points
 from tuccl.tuning.final_points import final_points, single_placement_programs
 from tuccl.tuning.final_round import FinalRound, TimedPoint, entries_of
 from tuccl.tuning.options import SEARCHES, TuneOptions
-from tuccl.tuning.programs import Programs
+from tuccl.tuning.programs import ProgramCache
 from tuccl.tuning.rl.search import search_from
 from tuccl.tuning.rl.state import State
 from tuccl.tuning.searches.descent import DescentSearch
 from tuccl.tuning.searches.initial_points import initial_points
-from tuccl.tuning.searches.search import run
+from tuccl.tuning.searches.search import run_search
 from tuccl.tuning.searches.space import Point, Space
 from tuccl.tuning.studies.study import Studies
 from tuccl.tuning.studies.task_queue import Task
@@ -114,7 +114,7 @@ class Tuner:
 
     executor: Executor
     topology: Topology
-    programs: Programs
+    programs: ProgramCache
     studies: Studies
     options: TuneOptions
 
@@ -184,7 +184,7 @@ class Tuner:
             start=nearest_points(self.options.start, self.collective, nbytes, space, budget // 4),
             first=self._cold_start(space, budget // 2),
         )
-        measurements = run(
+        measurements = run_search(
             search,
             evaluate,
             budget,

@@ -15,7 +15,7 @@ from tuccl.runtime.table.programs import program_dialect
 from tuccl.synth import Collective
 from tuccl.topology import Topology, encode_topology
 from tuccl.tuning.options import TuneOptions
-from tuccl.tuning.programs import Programs
+from tuccl.tuning.programs import ProgramCache
 from tuccl.tuning.studies.study import Studies
 from tuccl.tuning.studies.task_queue import Claim, Task, TaskQueue, TaskState
 from tuccl.tuning.tuner import TaskResult, Tuner
@@ -45,7 +45,7 @@ class Work:
     out: Path
     tasks: Sequence[Task] = ()
     session: int = 0
-    _programs: dict[str, Programs] = field(default_factory=dict, init=False, repr=False)
+    _programs: dict[str, ProgramCache] = field(default_factory=dict, init=False, repr=False)
 
     def add_tasks(self, tasks: Sequence[tuple[str, int, int]]) -> None:
         """Add the tasks of a collective, a size in bytes and a budget each."""
@@ -122,7 +122,7 @@ class Work:
     def tuner(self, collective: str, studies: Studies) -> Tuner:
         """Return the tuner of ``collective``, whose programs are kept."""
         if collective not in self._programs:
-            self._programs[collective] = Programs(
+            self._programs[collective] = ProgramCache(
                 self.topology,
                 Collective(collective, self.topology.ranks, self.options.root),
                 program_dialect(self.options.dialect),

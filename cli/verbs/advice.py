@@ -49,13 +49,13 @@ def advised(
     args: argparse.Namespace, topology: Topology, model: Model, backend: tuple[Backend, Costs]
 ) -> Advice:
     """Return the advice for ``model`` where calls take what ``backend`` says."""
-    from tuccl.training import METHODS, simulate_training
+    from tuccl.training import GRADIENT_METHODS, simulate_training
     from tuccl.training.advice import advise
 
     name, costs = backend
     # Servers are further hosts: only who has them is advised to use them.
     asked = [m for m in methods_of(args) if args.servers or args.colocated or not m.is_server]
-    methods = {method.name: method for method in (METHODS["ddp"], *asked)}
+    methods = {method.name: method for method in (GRADIENT_METHODS["ddp"], *asked)}
     runs = [
         simulate_training(model, method, topology.ranks, costs, name) for method in methods.values()
     ]

@@ -20,7 +20,7 @@ from tuccl.emulation import (
     set_rate,
 )
 from tuccl.errors import InputError, TucclError
-from tuccl.runtime import run as run_command
+from tuccl.runtime import run_command
 
 if TYPE_CHECKING:
     from tuccl.training.compression.exchanges import Link

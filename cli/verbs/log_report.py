@@ -9,8 +9,8 @@ from pathlib import Path
 from tuccl.cli.output import columns, print_json
 from tuccl.errors import InputError
 from tuccl.runtime.jobs import (
-    Communicator,
     JobLog,
+    LoggedCommunicator,
     Process,
     Verdict,
     read_lines,
@@ -53,11 +53,11 @@ def _lines(path: str) -> Iterator[str]:
         yield from read_lines(file)
 
 
-def _each(process: Process) -> list[Communicator | None]:
+def _each(process: Process) -> list[LoggedCommunicator | None]:
     return [*process.communicators] or [None]
 
 
-def _rank(process: Process, one: Communicator | None) -> dict[str, object]:
+def _rank(process: Process, one: LoggedCommunicator | None) -> dict[str, object]:
     return {
         "host": process.host,
         "pid": process.pid,

@@ -10,8 +10,7 @@ from pathlib import Path
 from tuccl.cli.arguments import add_prefer, topology_of
 from tuccl.cli.output import say, warn
 from tuccl.errors import InputError
-from tuccl.runtime import Table, load_table, run_environment
-from tuccl.runtime import run as run_command
+from tuccl.runtime import Table, load_table, run_command, run_environment
 from tuccl.runtime.jobs import (
     BOOTSTRAP_VARIABLES,
     changed_machine,

@@ -15,7 +15,7 @@ from tuccl.runtime import NCCL_VERSION, Table, load_table
 from tuccl.topology import Topology, load_machine
 
 if TYPE_CHECKING:
-    from tuccl.training import Costs, Method
+    from tuccl.training import Costs, GradientMethod
     from tuccl.training.rows import Backend
 
 __all__ = ["add_arguments", "backends_of", "check_options", "methods_of", "table_of"]
@@ -118,16 +118,16 @@ def check_options(args: argparse.Namespace) -> None:
             check_target(Path(target))
 
 
-def methods_of(args: argparse.Namespace) -> list[Method]:
+def methods_of(args: argparse.Namespace) -> list[GradientMethod]:
     """Return the methods asked for, all by default.
 
     Raises:
         InputError: one of them is unknown.
     """
-    from tuccl.training import METHODS, method_of
+    from tuccl.training import GRADIENT_METHODS, method_of
 
     if args.methods is None:
-        return list(METHODS.values())
+        return list(GRADIENT_METHODS.values())
     return [method_of(name.strip()) for name in args.methods.split(",")]
 
 

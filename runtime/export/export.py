@@ -22,7 +22,7 @@ from tuccl.runtime.export.mscclpp import (
     sources_of_table,
 )
 from tuccl.runtime.export.nccl import CSV_FILES, csv_notes, csv_text
-from tuccl.runtime.export.plan import Rule, plan_export
+from tuccl.runtime.export.rules import Rule, export_rules
 from tuccl.runtime.table.atomic_dir import replace_directory
 from tuccl.runtime.table.store import Table, load_table
 from tuccl.runtime.table.supported_knobs import fork_threads
@@ -94,15 +94,15 @@ def export_table(
         return _export_csv(stored, dialect, out)
     if dialect == "mscclpp":
         return _export_plans(stored, out, share_scratch)
-    plan = plan_export(stored, dialect)
+    chosen = export_rules(stored, dialect)
     contents = {
-        _name(number, rule): _written(rule, dialect, plan.buffers[rule.knobs.protocol])
-        for number, rule in enumerate(plan.rules)
+        _name(number, rule): _written(rule, dialect, chosen.buffers[rule.knobs.protocol])
+        for number, rule in enumerate(chosen.rules)
     }
     if (problem := double_match(contents, dialect)) is not None:
         raise InputError(f"{table}: {problem}")
     files = tuple(out / name for name in sorted(contents))
-    notes = plan.notes if files else (*plan.notes, "no program: every call gets the default")
+    notes = chosen.notes if files else (*chosen.notes, "no program: every call gets the default")
     config, listed = None, {}
     if dialect == "fork" and files:
         if (why := _unlistable(files)) is None:
@@ -111,14 +111,14 @@ def export_table(
         else:
             notes = (*notes, f"no {_FORK_CONFIG}: {why}; name the files in MSCCL_XML_FILES")
     _put(out, contents | listed)
-    channels = max((rule.program.nchannels for rule in plan.rules), default=0)
+    channels = max((rule.program.nchannels for rule in chosen.rules), default=0)
     if dialect == "executor" and channels > 1:
         variable = f"NCCL_MIN_NCHANNELS={channels}"
         told = (
             f"the executor's releases for NCCL 2.17 and 2.18 need {variable}; `tuccl run` sets it"
         )
         notes = (*notes, told)
-    return Export(files, notes, plan.buffers, stored.lookup.signature, config, channels)
+    return Export(files, notes, chosen.buffers, stored.lookup.signature, config, channels)
 
 
 def _check_kind(stored: Table, dialect: str) -> None:

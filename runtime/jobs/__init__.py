@@ -5,11 +5,7 @@ from typing import TYPE_CHECKING
 from tuccl.lazy import make_lazy
 
 if TYPE_CHECKING:
-    from tuccl.runtime.jobs.bootstrap import (
-        BOOTSTRAP_VARIABLES,
-        rendezvous_address,
-        rendezvous_server,
-    )
+    from tuccl.runtime.jobs.bootstrap import BOOTSTRAP_VARIABLES, rendezvous_address, rendezvous_server
     from tuccl.runtime.jobs.hosts import (
         HOST_LAUNCHERS,
         HOST_TOOLS,
@@ -21,11 +17,11 @@ if TYPE_CHECKING:
         hosts_of,
         probe_hosts,
     )
-    from tuccl.runtime.jobs.launch import run, run_environment, shell_block, window_notes
+    from tuccl.runtime.jobs.launch import run_command, run_environment, shell_block, window_notes
     from tuccl.runtime.jobs.launcher import JobLauncher, forwarding, job_launcher
     from tuccl.runtime.jobs.log_verdict import Verdict, verdicts
     from tuccl.runtime.jobs.machine_check import changed_machine
-    from tuccl.runtime.jobs.nccl_log import Communicator, JobLog, Process, read_lines, read_log
+    from tuccl.runtime.jobs.nccl_log import JobLog, LoggedCommunicator, Process, read_lines, read_log
     from tuccl.runtime.jobs.plugin_check import PluginAnswer, check_plugin
     from tuccl.runtime.jobs.plugins import (
         SchedulerCall,
@@ -41,11 +37,11 @@ __all__ = [
     "BOOTSTRAP_VARIABLES",
     "HOST_LAUNCHERS",
     "HOST_TOOLS",
-    "Communicator",
     "HostAnswer",
     "HostLauncher",
     "JobLauncher",
     "JobLog",
+    "LoggedCommunicator",
     "PluginAnswer",
     "Process",
     "SchedulerCall",
@@ -69,7 +65,7 @@ __all__ = [
     "read_log",
     "rendezvous_address",
     "rendezvous_server",
-    "run",
+    "run_command",
     "run_environment",
     "shell_block",
     "verdicts",

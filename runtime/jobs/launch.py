@@ -21,7 +21,7 @@ from tuccl.runtime.table.supported_knobs import BUFFER_VARIABLES
 __all__ = [
     "cache_folder",
     "msccl_variables",
-    "run",
+    "run_command",
     "run_environment",
     "shell_block",
     "window_notes",
@@ -237,7 +237,9 @@ def shell_block(environment: Mapping[str, str]) -> str:
     )
 
 
-def run(command: Sequence[str], environment: Mapping[str, str], without: Sequence[str] = ()) -> int:
+def run_command(
+    command: Sequence[str], environment: Mapping[str, str], without: Sequence[str] = ()
+) -> int:
     """Run ``command`` without a shell, with ``environment`` added to ours; return its exit code.
 
     What is named in ``without`` is not handed on.

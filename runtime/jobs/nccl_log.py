@@ -10,10 +10,10 @@ from typing import Literal, NamedTuple, TextIO
 from tuccl.errors import InputError
 
 __all__ = [
-    "Communicator",
     "JobLog",
     "Loaded",
     "LogLine",
+    "LoggedCommunicator",
     "Process",
     "log_lines",
     "read_lines",
@@ -106,7 +106,7 @@ def read_lines(file: TextIO) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Communicator:
+class LoggedCommunicator:
     """A communicator as one process sees it; ``id`` is the same in all, "" where not said."""
 
     id: str
@@ -147,7 +147,7 @@ class Process:
 
     host: str
     pid: int
-    communicators: list[Communicator] = field(default_factory=list)
+    communicators: list[LoggedCommunicator] = field(default_factory=list)
     plugins: dict[Plugin, Loaded] = field(default_factory=lambda: {p: Loaded() for p in PLUGINS})
     msccl: dict[str, None] = field(default_factory=dict)
     msccl_calls: int = 0
@@ -162,9 +162,9 @@ class JobLog:
     processes: tuple[Process, ...]
     lines: int
 
-    def communicators(self) -> dict[tuple[str, int], list[tuple[Process, Communicator]]]:
+    def communicators(self) -> dict[tuple[str, int], list[tuple[Process, LoggedCommunicator]]]:
         """Return who takes part in each communicator, by its id and number of ranks."""
-        members: dict[tuple[str, int], list[tuple[Process, Communicator]]] = {}
+        members: dict[tuple[str, int], list[tuple[Process, LoggedCommunicator]]] = {}
         for process in self.processes:
             for communicator in process.communicators:
                 members.setdefault((communicator.id, communicator.ranks), []).append(
@@ -207,7 +207,9 @@ def _take(process: Process, text: str) -> None:
         return
     if (match := _COMPLETE.search(text)) is not None:
         comm_id = _COMM_ID.search(text)
-        communicator = Communicator(comm_id[1] if comm_id else "", int(match[2]), int(match[3]))
+        communicator = LoggedCommunicator(
+            comm_id[1] if comm_id else "", int(match[2]), int(match[3])
+        )
         process.communicators.append(communicator)
     for plugin, pattern in _LOADED.items():
         if (match := pattern.search(text)) is not None:

@@ -36,9 +36,9 @@ _CHUNKS = (1, 2, 4, 6, 8)
 _MOST_MESSAGES = 17_000
 # Steps that a thread block of a rotated program should have at most (the executor's: 64).
 _MOST_STEPS = 60
-# Relative time that plans are charged for each connection when they are compared.
+# Relative time that matchings are charged for each connection when they are compared.
 _CONNECTION_COST = 0.005
-# Relative time that a plan with more connections than a rank should need must stay below.
+# Relative time that a matching with more connections than a rank should need must stay below.
 _MANY_CONNECTIONS_GAIN = 0.9
 
 
@@ -64,7 +64,7 @@ def greedy(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
     if problem.topology is None:
         network = _congested(network, problem.sketch)
     routes = Routes(network, no_symmetry(network), tuple(range(len(network.pairs))))
-    return _best_plan(PlanningProblem(problem, options, routes)).schedule()
+    return _best_matching(PlanningProblem(problem, options, routes)).schedule()
 
 
 def greedy_chunks(
@@ -103,7 +103,7 @@ def _congested(network: Network, sketch: Sketch) -> Network:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _Matching:
     """Sends of one period in order of start, and their estimated time in us."""
 
     problem: PlanningProblem
@@ -164,21 +164,21 @@ class _Plan:
         return channels
 
 
-def _best_plan(problem: PlanningProblem) -> _Plan:
-    """Return the fastest plan that needs few connections, unless more are worth it."""
+def _best_matching(problem: PlanningProblem) -> _Matching:
+    """Return the fastest matching that needs few connections, unless more are worth it."""
     planner = _PLANNERS[problem.collective.name]
-    plans: list[_Plan] = []
+    matchings: list[_Matching] = []
     reasons: list[Infeasible] = []
     for variant in problem.variants():
         try:
-            plans.append(planner(variant))
+            matchings.append(planner(variant))
         except Infeasible as reason:
             reasons.append(reason)
-    if not plans:
+    if not matchings:
         raise reasons[0]
-    fastest = min(plans, key=lambda plan: plan.cost)
-    few = [plan for plan in plans if plan.connections <= MOST_CONNECTIONS]
-    frugal = min(few, key=lambda plan: plan.cost, default=fastest)
+    fastest = min(matchings, key=lambda matching: matching.cost)
+    few = [matching for matching in matchings if matching.connections <= MOST_CONNECTIONS]
+    frugal = min(few, key=lambda matching: matching.cost, default=fastest)
     return frugal if frugal.time_us * _MANY_CONNECTIONS_GAIN <= fastest.time_us else fastest
 
 
@@ -189,43 +189,43 @@ def _multicast(problem: PlanningProblem, *, reverse: bool = False) -> GreedyPlan
         Infeasible: some chunk cannot reach some rank.
     """
     symmetry = problem.routes.symmetry
-    plan = plan_multicast(
+    matching = plan_multicast(
         problem.routes.periodic_network(problem.group_bytes, reverse=reverse),
         problem.sources,
         [] if reverse else problem.relayed_chunks(),
         **problem.search(len(problem.sources) * (symmetry.periods * symmetry.ranks - 1)),
     )
-    if plan.start < 0:
-        raise Infeasible(unreachable(problem, plan.chunk, plan.rank, reverse=reverse))
-    return plan
+    if matching.start < 0:
+        raise Infeasible(unreachable(problem, matching.chunk, matching.rank, reverse=reverse))
+    return matching
 
 
-def _plan_multicast(problem: PlanningProblem) -> _Plan:
-    """Return the plan of an allgather or a broadcast."""
-    plan = _multicast(problem)
-    return _Plan(problem, plan.time_us, plan.sends)
+def _plan_multicast(problem: PlanningProblem) -> _Matching:
+    """Return the matching of an allgather or a broadcast."""
+    matching = _multicast(problem)
+    return _Matching(problem, matching.time_us, matching.sends)
 
 
-def _plan_reduction(problem: PlanningProblem) -> _Plan:
-    """Return the plan of a reduce-scatter or a reduce: a multicast run backwards."""
-    plan = _multicast(problem, reverse=True)
+def _plan_reduction(problem: PlanningProblem) -> _Matching:
+    """Return the matching of a reduce-scatter or a reduce: a multicast run backwards."""
+    matching = _multicast(problem, reverse=True)
     ends = problem.routes.ends
     sends = [
         Send(problem.renumbered(send.chunk, -ends[send.route].period), send.route, reduce=True)
-        for send in sorted(plan.sends, key=lambda send: -send.end_us)
+        for send in sorted(matching.sends, key=lambda send: -send.end_us)
     ]
-    return _Plan(problem, plan.time_us, sends)
+    return _Matching(problem, matching.time_us, sends)
 
 
-def _plan_allreduce(problem: PlanningProblem) -> _Plan:
-    """Return the plan of an allreduce; each chunk is multicast as soon as it is summed."""
+def _plan_allreduce(problem: PlanningProblem) -> _Matching:
+    """Return the matching of an allreduce; each chunk is multicast as soon as it is summed."""
     phases = _plan_reduction(problem), _plan_multicast(problem)
     sends = _with_predecessors(problem, [send for phase in phases for send in phase.sends])
     sends = list_schedule(problem.routes.periodic_network(problem.group_bytes), sends)
     first_tile_us = max(send.end_us for send in sends)
     # Each phase's estimate has its own further tiles; the first ones overlap.
     phases_us = sum(phase.time_us for phase in phases)
-    return _Plan(problem, min(first_tile_us, phases_us) if phases_us else first_tile_us, sends)
+    return _Matching(problem, min(first_tile_us, phases_us) if phases_us else first_tile_us, sends)
 
 
 def _with_predecessors(problem: PlanningProblem, sends: list[Send]) -> list[Send]:
@@ -242,26 +242,28 @@ def _with_predecessors(problem: PlanningProblem, sends: list[Send]) -> list[Send
     return ordered
 
 
-def _plan_unicast(problem: PlanningProblem) -> _Plan:
-    """Return the plan of an alltoall, scatter or gather: a path for each chunk group.
+def _plan_unicast(problem: PlanningProblem) -> _Matching:
+    """Return the matching of an alltoall, scatter or gather: a path for each chunk group.
 
     Raises:
         Infeasible: some chunk has no path to its destination.
     """
     demands = problem.unicasts()
-    plan = plan_unicast(
+    matching = plan_unicast(
         problem.routes.periodic_network(problem.group_bytes),
         list(demands.values()),
         problem.relay_rule,
         **problem.search(8 * len(demands)),
     )
     chunks = list(demands)
-    if plan.start < 0:
-        raise Infeasible(unroutable(problem, *demands[chunks[plan.chunk]]))
-    return _Plan(problem, plan.time_us, [Send(chunks[s.chunk], s.route) for s in plan.sends])
+    if matching.start < 0:
+        raise Infeasible(unroutable(problem, *demands[chunks[matching.chunk]]))
+    return _Matching(
+        problem, matching.time_us, [Send(chunks[s.chunk], s.route) for s in matching.sends]
+    )
 
 
-_PLANNERS: dict[str, Callable[[PlanningProblem], _Plan]] = {
+_PLANNERS: dict[str, Callable[[PlanningProblem], _Matching]] = {
     "allgather": _plan_multicast,
     "broadcast": _plan_multicast,
     "reduce-scatter": _plan_reduction,

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tuccl.synth.lowering.fusion import Connection, Plan
+from tuccl.synth.lowering.fusion import Connection, Fusion
 from tuccl.synth.lowering.order import NONE, Order, recv_event, send_event
 from tuccl.synth.model.schedule import Address, Schedule, Transfer
 
@@ -46,24 +46,26 @@ class Block:
 
 
 def blocks_of_ranks(
-    schedule: Schedule, precedence: Order, plan: Plan, *, by_peer: bool = False
+    schedule: Schedule, precedence: Order, fusion: Fusion, *, by_peer: bool = False
 ) -> list[list[Block]]:
     """Return the thread blocks of every rank, with fused steps and dependencies.
 
     Each connection is in exactly one thread block. `by_peer` puts a rank's send to and receive
     from one peer together, which needs fewer thread blocks but has them take turns.
     """
-    builder = _Builder(schedule, precedence, plan, by_peer)
+    builder = _Builder(schedule, precedence, fusion, by_peer)
     return builder.build()
 
 
 class _Builder:
-    def __init__(self, schedule: Schedule, precedence: Order, plan: Plan, by_peer: bool) -> None:
+    def __init__(
+        self, schedule: Schedule, precedence: Order, fusion: Fusion, by_peer: bool
+    ) -> None:
         self.schedule = schedule
         self.precedence = precedence
-        self.plan = plan
+        self.fusion = fusion
         self.by_peer = by_peer
-        self.received = {sent: received for received, sent in plan.forward.items()}
+        self.received = {sent: received for received, sent in fusion.forward.items()}
         self.blocks: list[list[Block]] = [[] for _ in range(schedule.collective.ranks)]
         self.by_recv: dict[Connection, int] = {}
         self.by_send: dict[Connection, int] = {}
@@ -84,11 +86,11 @@ class _Builder:
         return self.blocks
 
     def open_blocks(self) -> None:
-        """Open a block for each connection, shared where the plan or `by_peer` says so."""
+        """Open a block for each connection, shared where the fusion or `by_peer` says so."""
         connections = {
             (t.channel, t.src, t.dst): None for t in self.schedule.transfers if not t.local
         }
-        partner = dict(self.plan.partner)
+        partner = dict(self.fusion.partner)
         taken = set(partner.values())
         for connection in (
             connections
@@ -113,7 +115,7 @@ class _Builder:
         timed: list[list[tuple[float, DraftStep]]] = [[] for _ in self.blocks]
         for number, transfer in enumerate(self.schedule.transfers):
             send, recv = send_event(number), recv_event(number)
-            key = self.plan.key
+            key = self.fusion.key
             if transfer.local:
                 for draft in _local_drafts(transfer, recv):
                     timed[transfer.dst].append((key[recv], draft))
@@ -127,7 +129,7 @@ class _Builder:
     def receive(self, number: int, transfer: Transfer) -> DraftStep:
         """Return the step that receives `transfer`, and sends it on where that is planned."""
         recv = recv_event(number)
-        onward = self.plan.forward.get(number)
+        onward = self.fusion.forward.get(number)
         events = (recv,) if onward is None else (recv, send_event(onward))
         operand = transfer.operand_at
         if operand is None:

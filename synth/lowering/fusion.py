@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from tuccl.synth.lowering.order import NONE, Order, recv_event, send_event
 from tuccl.synth.model.schedule import Schedule
 
-__all__ = ["Connection", "Plan", "plan"]
+__all__ = ["Connection", "Fusion", "fuse_receives"]
 
 Connection = tuple[int, int, int]  # channel, sending rank, receiving rank
 _Pair = tuple[Connection, Connection]
 
 
 @dataclass
-class Plan:
+class Fusion:
     """Fused steps, and the time of every event.
 
     Attributes:
@@ -30,7 +30,7 @@ class Plan:
     key: list[float]
 
 
-def plan(schedule: Schedule, precedence: Order, banned: frozenset[int] | None) -> Plan:
+def fuse_receives(schedule: Schedule, precedence: Order, banned: frozenset[int] | None) -> Fusion:
     """Return which receives to fuse with a later send; none if `banned` is None.
 
     Notes:
@@ -46,7 +46,7 @@ def plan(schedule: Schedule, precedence: Order, banned: frozenset[int] | None) -
     transfers = schedule.transfers
     key = [float(event // 2 * 2) for event in range(2 * len(transfers))]
     if banned is None:
-        return Plan({}, {}, key)
+        return Fusion({}, {}, key)
     candidates = _candidates(schedule, precedence, banned)
     partner = _matching(candidates)
     neighbours = _neighbours(schedule)
@@ -70,7 +70,7 @@ def plan(schedule: Schedule, precedence: Order, banned: frozenset[int] | None) -
             forward[received] = forwarded
             sent.add(forwarded)
     used = {_connection(schedule, received) for received in forward}
-    return Plan(forward, {end: partner[end] for end in used}, key)
+    return Fusion(forward, {end: partner[end] for end in used}, key)
 
 
 def _connection(schedule: Schedule, number: int) -> Connection:

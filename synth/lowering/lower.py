@@ -9,7 +9,7 @@ from tuccl.errors import Infeasible, InputError
 from tuccl.program import Program, replicate, verify
 from tuccl.synth.lowering.blocks import Block, DraftStep, blocks_of_ranks
 from tuccl.synth.lowering.credit import MessageStep, stuck_steps
-from tuccl.synth.lowering.fusion import plan
+from tuccl.synth.lowering.fusion import fuse_receives
 from tuccl.synth.lowering.limits import Excess, Limits, excess, limits_of
 from tuccl.synth.lowering.order import Order, order
 from tuccl.synth.lowering.rewrites import (
@@ -22,7 +22,7 @@ from tuccl.synth.lowering.rewrites import (
     sums_via_scratch,
 )
 from tuccl.synth.lowering.rotation import period, rotated_gpus
-from tuccl.synth.lowering.sends_first import sends_first_plan
+from tuccl.synth.lowering.sends_first import earliest_sends
 from tuccl.synth.lowering.steps import gpus
 from tuccl.synth.model.certificate import verify_schedule
 from tuccl.synth.model.schedule import Schedule
@@ -53,7 +53,7 @@ def lower(
 
     The program claims out of place, in place, or both, whichever the verifier proves. One for a
     single `placement` waits for nothing that only the other needs, and in place it copies nothing
-    onto itself. It cannot deadlock at any size (see `fusion.plan` and `credit`), but where sends go
+    onto itself. It cannot deadlock at any size (see `fuse_receives` and `credit`), but where sends go
     first: that program claims the sizes at which the verifier proves that it cannot.
 
     Raises:
@@ -216,18 +216,19 @@ class _Shape:
     def blocks(self, form: Schedule, precedence: Order, by_peer: bool) -> list[list[Block]]:
         """Return the thread blocks with as much fused as credit allows."""
         if form.hints.sends_first:
-            early = sends_first_plan(form, precedence)
+            early = earliest_sends(form, precedence)
             return blocks_of_ranks(form, precedence, early, by_peer=True)
         banned: frozenset[int] = frozenset()
         fuses = self.limits.fuses and not form.hints.split_send_recv
         for _ in range(_MOST_ROUNDS if fuses else 0):
-            fused = plan(form, precedence, banned)
+            fused = fuse_receives(form, precedence, banned)
             blocks = blocks_of_ranks(form, precedence, fused, by_peer=by_peer)
             stuck = _stuck_receives(blocks)
             if stuck is None:
                 return blocks
             banned |= stuck
-        return blocks_of_ranks(form, precedence, plan(form, precedence, None), by_peer=by_peer)
+        plain = fuse_receives(form, precedence, None)
+        return blocks_of_ranks(form, precedence, plain, by_peer=by_peer)
 
     def refusal(self, over: Excess) -> str:
         """Return why no form fits, and what to change."""

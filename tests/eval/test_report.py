@@ -7,7 +7,7 @@ import pytest
 from tests.eval.conftest import LABEL, comparison
 from tuccl.eval import Comparison, PeerRow, html_report, plots_available, text_report
 from tuccl.eval import report as report_module
-from tuccl.tuning import Evaluation, Plan, Point, StoredStudy
+from tuccl.tuning import Evaluation, Point, ScheduleChoice, StoredStudy
 
 
 def tree(page: str) -> ElementTree.Element:
@@ -38,7 +38,7 @@ def test_the_page_is_well_formed_and_holds_every_number(page: str) -> None:
 def study(collective: str, nbytes: int) -> StoredStudy:
     """Thirty points, each a little faster than the one before; one cannot run."""
     points = [
-        Point(Plan("mesh <a>", "ring", 1), protocol, channels, 512, 1 << 20)
+        Point(ScheduleChoice("mesh <a>", "ring", 1), protocol, channels, 512, 1 << 20)
         for protocol in ("Simple", "LL")
         for channels in range(1, 16)
     ]

@@ -10,7 +10,7 @@ from tuccl.cli.verbs.train import gain_of
 from tuccl.errors import InputError
 from tuccl.topology import join, load_profile
 from tuccl.training import (
-    METHODS,
+    GRADIENT_METHODS,
     Model,
     Parameter,
     TrainingRow,
@@ -32,27 +32,30 @@ CLUSTER = join(load_profile("rtx2080tix4"), 2)
 def test_a_row_says_what_was_simulated() -> None:
     costs = simulated_costs(CLUSTER)
     model = reference_model("BERT-Base")
-    run = simulate_training(model, METHODS["ddp"], 8, costs)
+    run = simulate_training(model, GRADIENT_METHODS["ddp"], 8, costs)
     row = run.row
     assert row.kind == "sim" and row.backend == "default" and len(row.label) == 6
-    assert row.by_program == 0 and row.by_default == len(run.plan.buckets)
+    assert row.by_program == 0 and row.by_default == len(run.schedule.buckets)
     assert row.samples_per_s == pytest.approx(8 * 64 / row.step_us * 1e6)
     assert row.efficiency == row.speedup / 8 < 1
     assert row.exposed == pytest.approx(1 - model.step_us / row.step_us)
-    bsp = simulate_training(model, METHODS["bsp"], 8, costs).row
+    bsp = simulate_training(model, GRADIENT_METHODS["bsp"], 8, costs).row
     assert bsp.speedup == pytest.approx(8 / (1 + bsp.c2c))
 
 
 def test_ties_go_to_the_method_that_needs_least() -> None:
     costs = simulated_costs(CLUSTER)
     model = reference_model("ResNet-50")
-    runs = [simulate_training(model, METHODS[m], 8, costs) for m in ("bytescheduler", "ddp", "bsp")]
+    runs = [
+        simulate_training(model, GRADIENT_METHODS[m], 8, costs)
+        for m in ("bytescheduler", "ddp", "bsp")
+    ]
     assert best_run(runs).method.name == "ddp"
 
 
 def test_the_picture_and_the_trace_show_what_is_exposed() -> None:
     costs = simulated_costs(CLUSTER)
-    run = simulate_training(reference_model("BERT-Large"), METHODS["wfbp-ps"], 8, costs)
+    run = simulate_training(reference_model("BERT-Large"), GRADIENT_METHODS["wfbp-ps"], 8, costs)
     svg = timeline_svg(run)
     assert "simulated" in svg and svg.count('class="pruned"') == len(run.timeline.exposed)
     trace = json.loads(timeline_trace(run))
@@ -91,7 +94,9 @@ def test_bsp_cells_that_the_profile_was_fitted_to_are_within_7_percent() -> None
     for hosts in (1, 2, 4, 8):
         costs = simulated_costs(join(load_profile("rtx2080tix4"), hosts), version="2.4")
         for name in ("ResNet-50", "BERT-Base", "BERT-Large"):
-            run = simulate_training(reference_model(name), METHODS["bsp"], 4 * hosts, costs)
+            run = simulate_training(
+                reference_model(name), GRADIENT_METHODS["bsp"], 4 * hosts, costs
+            )
             assert run.row.samples_per_s == pytest.approx(cells[name, 4 * hosts], rel=0.07)
 
 
@@ -100,7 +105,15 @@ def test_steps_of_a_disturbed_machine_are_not_comparable() -> None:
 
     def row(steps_us: list[float], alone_us: float = 0.0) -> TrainingRow:
         return row_of(
-            "train", model, METHODS["bsp"], "gloo", 2, steps_us, 0.0, (0, 1), alone_us=alone_us
+            "train",
+            model,
+            GRADIENT_METHODS["bsp"],
+            "gloo",
+            2,
+            steps_us,
+            0.0,
+            (0, 1),
+            alone_us=alone_us,
         )
 
     assert row([4000.0, 4100.0, 4200.0]).comparable

@@ -23,14 +23,14 @@ from tuccl.runtime import (
 from tuccl.runtime.executors.knob_grid import CHANNELS, PROTOCOLS
 from tuccl.topology import Topology, join, load_profile
 from tuccl.tuning import study_folder
-from tuccl.tuning.searches.space import Plan, Point, Space
+from tuccl.tuning.searches.space import Point, ScheduleChoice, Space
 
 DEFAULT_KNOBS = ("Simple", 1, 512, 4 << 20)
 
 
 def small_space() -> Space:
     """Three methods, two sketches, three chunkings; one method has holes."""
-    channels: dict[Plan, dict[str, tuple[int, ...]]] = {}
+    channels: dict[ScheduleChoice, dict[str, tuple[int, ...]]] = {}
     for sketch in ("pruned", "full-mesh"):
         for method in ("ring", "allpairs", "hierarchical2"):
             for chunks in (1, 2, 4):
@@ -39,14 +39,14 @@ def small_space() -> Space:
                 most = 16 if method == "ring" else 8
                 legal = tuple(c for c in CHANNELS if c <= most)
                 protocols = PROTOCOLS if sketch == "pruned" else PROTOCOLS[:2]
-                channels[Plan(sketch, method, chunks)] = {p: legal for p in protocols}
-    return Space(channels, Point(Plan("full-mesh", "ring", 1), *DEFAULT_KNOBS))
+                channels[ScheduleChoice(sketch, method, chunks)] = {p: legal for p in protocols}
+    return Space(channels, Point(ScheduleChoice("full-mesh", "ring", 1), *DEFAULT_KNOBS))
 
 
 def tiny_space() -> Space:
-    """One plan, one channel count: a few hundred points."""
-    plan = Plan("full-mesh", "ring", 1)
-    return Space({plan: {"Simple": (1,)}}, Point(plan, *DEFAULT_KNOBS))
+    """One choice, one channel count: a few hundred points."""
+    choice = ScheduleChoice("full-mesh", "ring", 1)
+    return Space({choice: {"Simple": (1,)}}, Point(choice, *DEFAULT_KNOBS))
 
 
 class Surface:

@@ -11,7 +11,7 @@ SPACE = small_space()
 def begun(surface: Surface) -> Measurements:
     measurements = Measurements()
     for method in SPACE.methods:
-        point = next(SPACE.nearest(p) for p in SPACE.grid() if p.plan.method == method)
+        point = next(SPACE.nearest(p) for p in SPACE.grid() if p.choice.method == method)
         measurements.add(point, surface(point, 1), 1)
     return measurements
 

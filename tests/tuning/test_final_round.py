@@ -12,7 +12,7 @@ from tuccl.runtime import (
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Problem, lower, make_schedule
 from tuccl.topology import Topology
-from tuccl.tuning import FinalRound, Plan, Point, TimedPoint, beats, entries_of
+from tuccl.tuning import FinalRound, Point, ScheduleChoice, TimedPoint, beats, entries_of
 
 TIMES = st.lists(st.floats(1.0, 1e6), min_size=1, max_size=30)
 
@@ -41,9 +41,9 @@ def final(topology: Topology, *timings: Timing) -> FinalRound:
     mesh = full_mesh(topology)
     candidates = []
     for method, timing in zip(("allpairs", "ring", "recursive"), timings, strict=False):
-        plan = Plan(mesh.name, method, 1)
+        choice = ScheduleChoice(mesh.name, method, 1)
         program = lower(make_schedule(Problem(call, mesh, 1, 1 << 20), method), protocol="LL")
-        candidates.append(TimedPoint(Point(plan, "LL", 1, 512, 1 << 19), program, timing))
+        candidates.append(TimedPoint(Point(choice, "LL", 1, 512, 1 << 19), program, timing))
     program = candidates[0].program
     default = BaselineTiming(
         Timing(10.0, 20.0, (10.0,), "sim"), "Ring/LL/2ch", program, candidates[0].point.knobs
@@ -106,7 +106,7 @@ def test_files_of_each_dialect_are_proven(dialect: str, topology: Topology) -> N
     )
     made = final(topology, sim(8.0, 9.0))
     point = made.candidates[0].point
-    point = Point(point.plan, "Simple", 1, 512, 4 << 20)
+    point = Point(point.choice, "Simple", 1, 512, 4 << 20)
     within = 9.0 if program.in_place else None
     candidate = TimedPoint(point, program, Timing(8.0, within, (8.0,), "sim"))
     entries, files = entries_of(

@@ -1,14 +1,14 @@
 import math
 
 from tests.tuning.conftest import Surface, small_space
-from tuccl.tuning import Convergence, MracoSearch, Point, RandomSearch, divergence, run
+from tuccl.tuning import Convergence, MracoSearch, Point, RandomSearch, divergence, run_search
 
 SPACE = small_space()
 SEEDS = range(3)
 
 
 def regret(search: MracoSearch | RandomSearch, surface: Surface, budget: int) -> float:
-    run(search, surface, budget)
+    run_search(search, surface, budget)
     assert search.best is not None
     return math.log(surface.us(search.best) / surface.optimum())
 
@@ -28,7 +28,7 @@ def test_it_beats_random_search_on_the_same_budget() -> None:
 
 def test_few_points_get_full_effort_where_there_is_noise() -> None:
     search = MracoSearch(SPACE, seed=1, full_effort=27)
-    measurements = run(search, Surface(SPACE, 1, noise=0.1), 12)
+    measurements = run_search(search, Surface(SPACE, 1, noise=0.1), 12)
     efforts = [measurements.effort(p) for p in measurements.ranked()]
     assert len(efforts) > 2 * 12  # far more points than full evaluations
     cut = [effort for effort in efforts if effort not in (1, 3, 9, 27)]
@@ -48,14 +48,14 @@ def test_the_best_is_one_that_was_measured_in_full() -> None:
             return [1.0] * repeats
         return [100.0] * repeats
 
-    measurements = run(search, timing, 10)
+    measurements = run_search(search, timing, 10)
     assert search.best is not None
     assert measurements.effort(search.best) == 27
 
 
 def test_it_stops_when_nothing_is_gained_any_more() -> None:
     search = MracoSearch(SPACE)
-    measurements = run(search, lambda point, repeats: [5.0] * repeats, 2000)
+    measurements = run_search(search, lambda point, repeats: [5.0] * repeats, 2000)
     assert 40 <= measurements.spent < 1000
     assert search.ask() is None
 
@@ -69,12 +69,12 @@ def test_it_goes_on_while_it_gains() -> None:
         time_us *= 0.99
         return [time_us] * repeats
 
-    assert run(search, ever_faster, 150).spent == 150
+    assert run_search(search, ever_faster, 150).spent == 150
 
 
 def test_every_bracket_compares_its_survivor_in_full() -> None:
     search = MracoSearch(SPACE, full_effort=9)
-    measurements = run(search, Surface(SPACE, 3, noise=0.3), 40)
+    measurements = run_search(search, Surface(SPACE, 3, noise=0.3), 40)
     full = measurements.ranked(9)
     assert len(full) > 10
     assert len(measurements.ranked()) > len(full)
@@ -90,7 +90,7 @@ def test_divergence_is_that_of_kullback_and_leibler() -> None:
 
 
 def test_settling_needs_both_conditions() -> None:
-    rings = [p for p in SPACE.grid() if p.plan.method == "ring"]
+    rings = [p for p in SPACE.grid() if p.choice.method == "ring"]
     same, window = [rings[0]] * 10, 10
     for gain, second, converged in (
         (0.0, same, True),

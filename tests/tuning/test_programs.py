@@ -5,26 +5,26 @@ from tuccl.program import verify
 from tuccl.sketches import candidate_sketches
 from tuccl.synth import Collective, Problem, Schedule, make_schedule
 from tuccl.topology import Topology, load_profile
-from tuccl.tuning import Plan, Programs, ll128_is_safe, programs
+from tuccl.tuning import ProgramCache, ScheduleChoice, ll128_is_safe, programs
 from tuccl.tuning.programs import ROBUST
 
 SIZE = 1 << 20
 
 
 @pytest.fixture
-def made(cluster: Topology) -> Programs:
-    return Programs(cluster, Collective("allgather", cluster.ranks))
+def made(cluster: Topology) -> ProgramCache:
+    return ProgramCache(cluster, Collective("allgather", cluster.ranks))
 
 
-def test_what_is_called_legal_has_a_proven_program(made: Programs, cluster: Topology) -> None:
+def test_what_is_called_legal_has_a_proven_program(made: ProgramCache, cluster: Topology) -> None:
     sketches = candidate_sketches(cluster, "allgather", SIZE)
     by_name = {sketch.name: sketch for sketch in sketches}
-    some = [p for p in made.plans(sketches, SIZE) if p.chunks_per_rank < 4]
+    some = [p for p in made.choices(sketches, SIZE) if p.chunks_per_rank < 4]
     tried = 0
-    for plan in some:
-        for protocol, counts in made.channels(by_name[plan.sketch], plan, SIZE).items():
+    for choice in some:
+        for protocol, counts in made.channels(by_name[choice.sketch], choice, SIZE).items():
             for channels in counts[-1:]:
-                program = made.program(by_name[plan.sketch], plan, SIZE, protocol, channels)
+                program = made.program(by_name[choice.sketch], choice, SIZE, protocol, channels)
                 assert verify(program.program).ok
                 assert program.program.protocol == protocol
                 assert SIZE % (4 * program.program.nchunks) == 0
@@ -33,7 +33,7 @@ def test_what_is_called_legal_has_a_proven_program(made: Programs, cluster: Topo
 
 
 def test_knobs_never_force_a_new_synthesis(
-    made: Programs, cluster: Topology, monkeypatch: pytest.MonkeyPatch
+    made: ProgramCache, cluster: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mesh = candidate_sketches(cluster, "allgather", SIZE)[-1]
     calls: list[str] = []
@@ -43,9 +43,9 @@ def test_knobs_never_force_a_new_synthesis(
         return make_schedule(problem, method)
 
     monkeypatch.setattr(programs, "make_schedule", counted)
-    plan = Plan(mesh.name, "allpairs", 1)
+    choice = ScheduleChoice(mesh.name, "allpairs", 1)
     checksums = {
-        made.program(mesh, plan, SIZE, protocol, channels).checksum
+        made.program(mesh, choice, SIZE, protocol, channels).checksum
         for protocol in ("Simple", "LL")
         for channels in (1, 2, 4)
         for _ in range(2)
@@ -55,7 +55,7 @@ def test_knobs_never_force_a_new_synthesis(
 
 
 def test_what_cannot_be_made_is_remembered_with_its_reason(
-    made: Programs, cluster: Topology, monkeypatch: pytest.MonkeyPatch
+    made: ProgramCache, cluster: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mesh = candidate_sketches(cluster, "allgather", SIZE)[-1]
     calls = []
@@ -67,13 +67,13 @@ def test_what_cannot_be_made_is_remembered_with_its_reason(
     monkeypatch.setattr(programs, "make_schedule", refuse)
     for _ in range(2):
         with pytest.raises(Infeasible, match="rank 3 has no way out"):
-            made.program(mesh, Plan(mesh.name, "ring", 1), SIZE, "LL", 1)
+            made.program(mesh, ScheduleChoice(mesh.name, "ring", 1), SIZE, "LL", 1)
     assert len(calls) == 1
-    assert made.channels(mesh, Plan(mesh.name, "ring", 1), SIZE) == {}
+    assert made.channels(mesh, ScheduleChoice(mesh.name, "ring", 1), SIZE) == {}
 
 
 def test_safety_is_proven_with_the_points_own_buffer(
-    made: Programs, cluster: Topology, monkeypatch: pytest.MonkeyPatch
+    made: ProgramCache, cluster: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mesh = candidate_sketches(cluster, "allgather", SIZE)[-1]
     proofs: list[int] = []
@@ -90,43 +90,44 @@ def test_safety_is_proven_with_the_points_own_buffer(
         return Report(buffer_bytes)
 
     monkeypatch.setattr(programs, "verify", counted)
-    plan = Plan(mesh.name, "allpairs", 1)
+    choice = ScheduleChoice(mesh.name, "allpairs", 1)
     for buffer_bytes, safe in ((0, 100_000), (512, 51_200), (1024, 102_400), (512, 51_200)):
-        program = made.program(mesh, plan, SIZE, "LL", 1, buffer_bytes)
+        program = made.program(mesh, choice, SIZE, "LL", 1, buffer_bytes)
         assert program.max_safe_bytes == safe
     assert proofs == [0, 512, 1024]
 
 
 def test_each_protocol_of_a_paired_program_is_safe_up_to_a_size_of_its_own(
-    made: Programs, cluster: Topology
+    made: ProgramCache, cluster: Topology
 ) -> None:
     mesh = candidate_sketches(cluster, "allgather", SIZE)[-1]
-    plan = Plan(mesh.name, "allpairs-paired", 4)
+    choice = ScheduleChoice(mesh.name, "allpairs-paired", 4)
     safe = [
-        made.program(mesh, plan, SIZE, protocol, 1).max_safe_bytes for protocol in ("Simple", "LL")
+        made.program(mesh, choice, SIZE, protocol, 1).max_safe_bytes
+        for protocol in ("Simple", "LL")
     ]
     assert safe[0] > 0 and safe[1] == 0
 
 
 def test_plans_begin_with_the_default_and_divide_the_array(
-    made: Programs, cluster: Topology
+    made: ProgramCache, cluster: Topology
 ) -> None:
     for nbytes in (1 << 10, 3 << 20, 1 << 28):
-        plans = made.plans(candidate_sketches(cluster, "allgather", nbytes), nbytes)
-        assert next(iter(plans)).method == ROBUST
-        for plan, by_protocol in plans.items():
+        choices = made.choices(candidate_sketches(cluster, "allgather", nbytes), nbytes)
+        assert next(iter(choices)).method == ROBUST
+        for choice, by_protocol in choices.items():
             for counts in by_protocol.values():
                 for count in counts:
-                    assert nbytes % (4 * cluster.ranks * plan.chunks_per_rank * count) == 0
+                    assert nbytes % (4 * cluster.ranks * choice.chunks_per_rank * count) == 0
     assert not any(
         any(c.values())
-        for c in made.plans(candidate_sketches(cluster, "allgather", 1001), 1001).values()
+        for c in made.choices(candidate_sketches(cluster, "allgather", 1001), 1001).values()
     )
 
 
-def test_small_arrays_are_not_cut_below_a_packet(made: Programs, cluster: Topology) -> None:
+def test_small_arrays_are_not_cut_below_a_packet(made: ProgramCache, cluster: Topology) -> None:
     sketches = candidate_sketches(cluster, "allgather", 1 << 10)
-    assert {p.chunks_per_rank for p in made.plans(sketches, 1 << 10)} == {1}
+    assert {p.chunks_per_rank for p in made.choices(sketches, 1 << 10)} == {1}
 
 
 def test_ll128_stays_on_links_that_keep_its_lines_whole() -> None:

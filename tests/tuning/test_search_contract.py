@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.tuning.conftest import Surface, small_space, tiny_space
-from tuccl.tuning import SEARCHES, Measurements, Point, Request, Search, run
+from tuccl.tuning import SEARCHES, Measurements, Point, Request, Search, run_search
 
 SPACE = small_space()
 
@@ -50,7 +50,7 @@ class TestEverySearch:
         for effort in (1, 9):
             surface = Surface(SPACE, 1, noise=0.1)
             search = kind(SPACE, full_effort=effort)
-            measurements = run(search, surface, budget)
+            measurements = run_search(search, surface, budget)
             assert surface.calls == measurements.spent <= budget * effort
             assert search.best is not None  # the default at least
 
@@ -62,7 +62,7 @@ class TestEverySearch:
         space = tiny_space()
         surface = Surface(space, 4)
         search = kind(space)
-        measurements = run(search, surface, space.grid_size)
+        measurements = run_search(search, surface, space.grid_size)
         assert search.best is not None
         assert surface.us(search.best) <= 1.02 * surface.optimum()
         assert len(measurements) <= space.grid_size
@@ -78,21 +78,21 @@ class TestEverySearch:
         surface = Surface(SPACE, 6)
 
         def only_rings(point: Point, repeats: int) -> Sequence[float]:
-            return surface(point, repeats) if point.plan.method == "ring" else ()
+            return surface(point, repeats) if point.choice.method == "ring" else ()
 
         search = kind(SPACE)
-        measurements = run(search, only_rings, 60)
+        measurements = run_search(search, only_rings, 60)
         assert search.best is not None
-        assert search.best.plan.method == "ring"
+        assert search.best.choice.method == "ring"
         assert all(
-            math.isinf(measurements.us(p)) == (p.plan.method != "ring")
+            math.isinf(measurements.us(p)) == (p.choice.method != "ring")
             for p in SPACE.grid()
             if p in measurements
         )
 
     def test_goes_on_from_answers_that_were_kept(self, kind: type[Search]) -> None:
         """Interrupted anywhere and replayed, it ends like one that was not."""
-        whole = run(kind(SPACE, seed=2), Surface(SPACE, 7), 40)
+        whole = run_search(kind(SPACE, seed=2), Surface(SPACE, 7), 40)
         kept: dict[Point, list[Sequence[float]]] = {}
         surface = Surface(SPACE, 7)
 
@@ -103,13 +103,13 @@ class TestEverySearch:
             return kept[point][-1]
 
         with pytest.raises(KeyboardInterrupt):
-            run(kind(SPACE, seed=2), interrupted, 40)
+            run_search(kind(SPACE, seed=2), interrupted, 40)
         fresh = Surface(SPACE, 7)
 
         def resumed(point: Point, repeats: int) -> Sequence[float]:
             return kept[point].pop(0) if kept.get(point) else fresh(point, repeats)
 
-        measurements = run(kind(SPACE, seed=2), resumed, 40)
+        measurements = run_search(kind(SPACE, seed=2), resumed, 40)
         assert measurements.ranked() == whole.ranked()
         assert fresh.calls == whole.spent - 23
 
@@ -122,13 +122,13 @@ class TestEverySearch:
 
 def test_the_grid_covers_everything_once() -> None:
     space = tiny_space()
-    measurements = run(SEARCHES["grid"](space), Surface(space), space.grid_size)
+    measurements = run_search(SEARCHES["grid"](space), Surface(space), space.grid_size)
     assert len(measurements) == measurements.spent == space.grid_size
 
 
 def test_a_budget_below_one_is_refused() -> None:
     with pytest.raises(ValueError, match="budget"):
-        run(SEARCHES["grid"](SPACE), Surface(SPACE), 0)
+        run_search(SEARCHES["grid"](SPACE), Surface(SPACE), 0)
 
 
 def test_samples_of_a_point_are_pooled() -> None:

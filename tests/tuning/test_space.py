@@ -6,7 +6,7 @@ from tests.tuning.conftest import small_space, tiny_space
 from tuccl.errors import Infeasible
 from tuccl.program import Knobs
 from tuccl.runtime.executors.knob_grid import BUFFERS, CHANNELS, PROTOCOLS, THREADS, WHOLE_GRID
-from tuccl.tuning import Plan, Point, Space
+from tuccl.tuning import Point, ScheduleChoice, Space
 
 SPACE = small_space()
 
@@ -20,10 +20,10 @@ def test_the_grid_holds_each_legal_point_once() -> None:
 
 
 def test_the_grid_is_what_normalising_the_whole_table_leaves() -> None:
-    plan = Plan("full-mesh", "ring", 1)
-    space = Space({plan: {p: CHANNELS for p in PROTOCOLS}}, Point.of(plan, Knobs()))
+    choice = ScheduleChoice("full-mesh", "ring", 1)
+    space = Space({choice: {p: CHANNELS for p in PROTOCOLS}}, Point.of(choice, Knobs()))
     whole = {
-        Point.of(plan, knobs)
+        Point.of(choice, knobs)
         for protocol in PROTOCOLS
         for channels in CHANNELS
         for threads in THREADS
@@ -71,8 +71,8 @@ def test_positions_outside_the_grid_are_refused() -> None:
 
 
 def test_an_illegal_default_is_refused() -> None:
-    plan = Plan("full-mesh", "ring", 1)
+    choice = ScheduleChoice("full-mesh", "ring", 1)
     with pytest.raises(Infeasible):
-        Space({plan: {"LL": (1,)}}, Point(plan, "Simple", 1, 512, 4 << 20))
+        Space({choice: {"LL": (1,)}}, Point(choice, "Simple", 1, 512, 4 << 20))
     with pytest.raises(Infeasible):
-        Space({}, Point(plan, "Simple", 1, 512, 4 << 20))
+        Space({}, Point(choice, "Simple", 1, 512, 4 << 20))

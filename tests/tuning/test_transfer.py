@@ -7,12 +7,12 @@ from tuccl.runtime import Candidate, load_table
 from tuccl.runtime.table.entry import KnobValues
 from tuccl.synth import Collective
 from tuccl.topology import Topology
-from tuccl.tuning import Plan, Point, TuneOptions, tune
+from tuccl.tuning import Point, ScheduleChoice, TuneOptions, tune
 from tuccl.tuning.transfer import TablePoint, nearest_points, table_points
 
 
 def point(method: str, channels: int, chunks: int = 1) -> Point:
-    return Point(Plan("elsewhere", method, chunks), "LL", channels, 512, 1 << 19)
+    return Point(ScheduleChoice("elsewhere", method, chunks), "LL", channels, 512, 1 << 19)
 
 
 def test_the_nearest_come_first_and_are_legal() -> None:
@@ -26,7 +26,7 @@ def test_the_nearest_come_first_and_are_legal() -> None:
     ]
     near = nearest_points(points, Collective("allgather", 8), 8 * 1024, space, 9)
     assert all(p in space for p in near)
-    assert [p.plan.method for p in near] == ["allpairs", "ring", "ring", "ring"]
+    assert [p.choice.method for p in near] == ["allpairs", "ring", "ring", "ring"]
     assert [p.channels for p in near] == [8, 4, 2, 1]  # allpairs has at most 8 here
     assert nearest_points(points, Collective("allgather", 8), 8 * 1024, space, 2) == near[:2]
 
@@ -40,6 +40,8 @@ def test_a_table_has_the_points_that_won(topology: Topology, tmp_path: Path) -> 
     known = table_points(table)
     assert known[0].collective == "allgather"
     assert known[0].bytes_per_rank == (1 << 18) / topology.ranks
-    assert known[0].point.plan == Plan(first.sketch, first.method, first.chunks_per_rank)
+    assert known[0].point.choice == ScheduleChoice(
+        first.sketch, first.method, first.chunks_per_rank
+    )
     assert known[0].point.knobs == first.knobs.knobs
     assert len(known) == sum(not c.is_default for c in table.candidates)

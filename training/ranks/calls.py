@@ -1,4 +1,4 @@
-"""A plan's calls over a process group of PyTorch: made as buckets become ready, awaited, noted."""
+"""A schedule's calls over a process group of PyTorch: made when ready, awaited, noted."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 
+from tuccl.training.bucket_schedule import Bucket, BucketSchedule
 from tuccl.training.model import ELEMENT_BYTES
-from tuccl.training.plan import Bucket, BucketPlan
 from tuccl.training.timeline import Span
 
 __all__ = ["AllreduceCalls", "CallLog", "Calls", "ScatteredCalls", "call_name"]
@@ -45,7 +45,7 @@ class CallLog:
 
 
 class Calls(Protocol):
-    """The calls of a plan, step by step.
+    """The calls of a schedule, step by step.
 
     Attributes:
         buffers: of the buckets, summed in place; longer than a bucket where calls need it.
@@ -76,17 +76,17 @@ class Calls(Protocol):
 
 
 class AllreduceCalls:
-    """All-reduces in the plan's order, which nobody negotiates; an early bucket waits, as in DDP.
+    """All-reduces in the schedule's order, not negotiated; an early bucket waits, as in DDP.
 
     All ranks make them in that order.
     """
 
-    def __init__(self, plan: BucketPlan, group: Any, multiple: int = 1) -> None:  # noqa: ANN401
+    def __init__(self, schedule: BucketSchedule, group: Any, multiple: int = 1) -> None:  # noqa: ANN401
         """Prepare the buffers, each filled up to a ``multiple`` of elements."""
-        self._plan, self._group = plan, group
+        self._schedule, self._group = schedule, group
         self.buffers = [
             torch.zeros(-(-bucket.nbytes // ELEMENT_BYTES // multiple) * multiple)
-            for bucket in plan.buckets
+            for bucket in schedule.buckets
         ]
         self.log = CallLog()
         self._works: dict[int, Any] = {}
@@ -109,7 +109,7 @@ class AllreduceCalls:
         return self._noted("allreduce", number, work)
 
     def _noted(self, call: str, number: int, work: Any) -> Any:  # noqa: ANN401
-        name, posted = call_name(call, self._plan.buckets[number]), time.perf_counter()
+        name, posted = call_name(call, self._schedule.buckets[number]), time.perf_counter()
         return _noted(work, lambda: self.log.add("wire", name, posted))
 
     def graded(self, step: int) -> None:
@@ -133,9 +133,9 @@ class ScatteredCalls(AllreduceCalls):
         Zhang, Shi, Chu et al., "DeAR", ICDCS 2023. All ranks know the order of the calls.
     """
 
-    def __init__(self, plan: BucketPlan, group: Any, rank: int, ranks: int) -> None:  # noqa: ANN401
+    def __init__(self, schedule: BucketSchedule, group: Any, rank: int, ranks: int) -> None:  # noqa: ANN401
         """Prepare the buckets, each filled up to a multiple of the ranks."""
-        super().__init__(plan, group, ranks)
+        super().__init__(schedule, group, ranks)
         self._shares = [
             buffer[rank * (len(buffer) // ranks) :][: len(buffer) // ranks]
             for buffer in self.buffers

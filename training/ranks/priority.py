@@ -11,8 +11,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from tuccl.training.bucket_schedule import BucketSchedule
 from tuccl.training.model import ELEMENT_BYTES
-from tuccl.training.plan import BucketPlan
 from tuccl.training.ranks.calls import CallLog, call_name
 
 __all__ = ["PriorityCalls"]
@@ -30,10 +30,10 @@ class PriorityCalls:
         SOSP 2019.
     """
 
-    def __init__(self, plan: BucketPlan, group: Any, control: Any, rank: int) -> None:  # noqa: ANN401
+    def __init__(self, schedule: BucketSchedule, group: Any, control: Any, rank: int) -> None:  # noqa: ANN401
         """Prepare the parts; picks go over the group ``control``, which carries nothing else."""
-        self._plan, self._group, self._control, self._rank = plan, group, control, rank
-        self.buffers = [torch.zeros(bucket.nbytes // ELEMENT_BYTES) for bucket in plan.buckets]
+        self._schedule, self._group, self._control, self._rank = schedule, group, control, rank
+        self.buffers = [torch.zeros(bucket.nbytes // ELEMENT_BYTES) for bucket in schedule.buckets]
         self.log = CallLog()
         self._changed = threading.Condition()
 
@@ -43,7 +43,7 @@ class PriorityCalls:
         self._waiting: list[tuple[int, int, int]] = []
         self._graded: dict[tuple[int, int], float] = {}
         self._reduced: set[tuple[int, int]] = set()
-        self._credit = self._plan.credit_bytes
+        self._credit = self._schedule.credit_bytes
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._calls, args=(steps,), daemon=True)
         self._thread.start()
@@ -56,7 +56,7 @@ class PriorityCalls:
         """Say that the buffer of part ``number`` is ready."""
         with self._changed:
             self._graded[step, number] = time.perf_counter()
-            priority = self._plan.buckets[number].priority
+            priority = self._schedule.buckets[number].priority
             heapq.heappush(self._waiting, (priority, step, number))
             self._changed.notify_all()
 
@@ -73,7 +73,7 @@ class PriorityCalls:
 
     def _calls(self, steps: int) -> None:
         """Make all calls of ``steps`` steps, in the order of rank 0's picks."""
-        left = steps * len(self._plan.buckets)
+        left = steps * len(self._schedule.buckets)
         try:
             while left:
                 picks = self._picks()
@@ -95,7 +95,7 @@ class PriorityCalls:
                     if not self._waiting or self._credit <= 0:
                         break
                     _, step, number = heapq.heappop(self._waiting)
-                    self._credit -= self._plan.buckets[number].nbytes
+                    self._credit -= self._schedule.buckets[number].nbytes
                     message[place] = torch.tensor([step, number])
         dist.broadcast(message, 0, group=self._control)
         return [(step, number) for step, number in message.tolist() if step >= 0]
@@ -108,13 +108,13 @@ class PriorityCalls:
         work.get_future().add_done_callback(lambda future: self._end(step, number, posted, future))
 
     def _end(self, step: int, number: int, posted: float, future: Any) -> None:  # noqa: ANN401
-        self.log.add("wire", call_name("allreduce", self._plan.buckets[number]), posted)
+        self.log.add("wire", call_name("allreduce", self._schedule.buckets[number]), posted)
         with self._changed:
             try:
                 future.value()
             except RuntimeError as error:
                 self._error = error
             self._reduced.add((step, number))
-            credit = self._credit + self._plan.buckets[number].nbytes
-            self._credit = min(credit, self._plan.credit_bytes)
+            credit = self._credit + self._schedule.buckets[number].nbytes
+            self._credit = min(credit, self._schedule.credit_bytes)
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""One rank of a job: it measures calls, gets rank 0's plans, makes steps in turns, and reports."""
+"""One rank of a job: it measures calls, gets rank 0's schedules, makes steps in turns, reports."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ import torch.distributed as dist
 import tuccl.torch  # noqa: F401 - registers the backend
 from tuccl.errors import TucclError
 from tuccl.topology.json_files import write_file
+from tuccl.training.bucket_schedule import BucketSchedule
 from tuccl.training.costs import Cost, Costs, server_costs, through
 from tuccl.training.job import RESULTS_FILE, Job, MethodResult
 from tuccl.training.lossy import is_lossy, lossy_method
-from tuccl.training.methods import METHODS, Method
+from tuccl.training.methods import GRADIENT_METHODS, GradientMethod
 from tuccl.training.model import ELEMENT_BYTES, Model
-from tuccl.training.plan import BucketPlan
 from tuccl.training.ranks.calls import AllreduceCalls, Calls, ScatteredCalls
 from tuccl.training.ranks.hooked import HookedSteps
 from tuccl.training.ranks.modules import measured_model, module_of
@@ -72,8 +72,8 @@ class Rank:
         """Do all the job asks for; rank 0 writes the results."""
         model = self._job.model or self._measured()
         costs = self._measure(max(round(model.nbytes * self._job.byte_scale), ELEMENT_BYTES))
-        plans = self._plans(model, costs)
-        turns = {turn: self._steps(turn, model, plan) for turn, plan in plans.items()}
+        schedules = self._schedules(model, costs)
+        turns = {turn: self._steps(turn, model, schedule) for turn, schedule in schedules.items()}
         alone_us = model.step_us
         equal: dict[Turn, str] = {}
         if self._job.kind == "train":
@@ -85,7 +85,9 @@ class Rank:
             if self._agreed(0 < self._job.limit_s < spent and number > 0):
                 break
             for turn, steps in turns.items():
-                self._note(turn, steps, model, plans[turn], costs, alone_us, equal.get(turn, ""))
+                self._note(
+                    turn, steps, model, schedules[turn], costs, alone_us, equal.get(turn, "")
+                )
             if self._rank == 0:
                 results = msgspec.json.encode(list(self._results.values()))
                 write_file(self._folder / RESULTS_FILE, results)
@@ -160,7 +162,9 @@ class Rank:
 
     @property
     def _scatters(self) -> bool:
-        return any(METHODS[m].name == "dear" for m in self._job.methods if m in METHODS)
+        return any(
+            GRADIENT_METHODS[m].name == "dear" for m in self._job.methods if m in GRADIENT_METHODS
+        )
 
     def _measured_us(self, call: str, nbytes: int) -> dict[str, float]:
         """The time of a call by each backend.
@@ -192,52 +196,54 @@ class Rank:
             return dist.all_gather_single(buffer, mine, group=group, async_op=True)
         return dist.reduce_scatter_single(mine, buffer, group=group, async_op=True)
 
-    def _plans(self, model: Model, costs: dict[str, Costs]) -> dict[Turn, BucketPlan]:
-        """Rank 0's plans by method and backend, each for the costs that it measured."""
+    def _schedules(self, model: Model, costs: dict[str, Costs]) -> dict[Turn, BucketSchedule]:
+        """Rank 0's schedules by method and backend, each for the costs that it measured."""
         turns = [
             (method, name)
             for method, name in itertools.product(self._job.methods, self._groups)
             # Servers' messages are no collectives, so no table has them.
-            if name == "gloo" or method not in METHODS or not METHODS[method].is_server
+            if name == "gloo"
+            or method not in GRADIENT_METHODS
+            or not GRADIENT_METHODS[method].is_server
         ]
-        mine = [_method(method).plan(model, costs[name]) for method, name in turns]
+        mine = [_method(method).schedule(model, costs[name]) for method, name in turns]
         shared = self._shared(msgspec.json.encode(mine))
-        plans = msgspec.json.decode(shared, type=list[BucketPlan])
-        return dict(zip(turns, plans, strict=True))
+        schedules = msgspec.json.decode(shared, type=list[BucketSchedule])
+        return dict(zip(turns, schedules, strict=True))
 
-    def _steps(self, turn: Turn, model: Model, plan: BucketPlan) -> Steps:
+    def _steps(self, turn: Turn, model: Model, schedule: BucketSchedule) -> Steps:
         method, name = turn
-        job, plan = self._job, plan.scaled(self._job.byte_scale)
-        is_server = method in METHODS and METHODS[method].is_server
+        job, schedule = self._job, schedule.scaled(self._job.byte_scale)
+        is_server = method in GRADIENT_METHODS and GRADIENT_METHODS[method].is_server
         if not self._works:
-            return Server(plan, *self._roles()) if is_server else IdleSteps()
+            return Server(schedule, *self._roles()) if is_server else IdleSteps()
         if method == _DDP:
             return DdpSteps(*module_of(job.factory, self._rank), self._groups[name])
         if is_lossy(method):
             return HookedSteps(method, *module_of(job.factory, self._rank), self._groups[name])
-        calls = self._calls(plan, self._groups[name], is_server)
+        calls = self._calls(schedule, self._groups[name], is_server)
         if job.kind == "replay":
-            return TimerSteps(model, plan, calls)
-        return ModuleSteps(*module_of(job.factory, self._rank), plan, calls, job.ranks)
+            return TimerSteps(model, schedule, calls)
+        return ModuleSteps(*module_of(job.factory, self._rank), schedule, calls, job.ranks)
 
     def _roles(self) -> tuple[Any, int, range, range]:
         return dist.group.WORLD, self._rank, self._job.serving, range(self._job.ranks)
 
-    def _calls(self, plan: BucketPlan, group: Any, is_server: bool) -> Calls:  # noqa: ANN401
+    def _calls(self, schedule: BucketSchedule, group: Any, is_server: bool) -> Calls:  # noqa: ANN401
         if is_server:
-            return ServerCalls(plan, *self._roles())
-        if plan.late:
-            return ScatteredCalls(plan, group, self._rank, self._job.ranks)
-        if plan.order == "priority":
-            return PriorityCalls(plan, group, self._picks, self._rank)
-        return AllreduceCalls(plan, group)
+            return ServerCalls(schedule, *self._roles())
+        if schedule.late:
+            return ScatteredCalls(schedule, group, self._rank, self._job.ranks)
+        if schedule.order == "priority":
+            return PriorityCalls(schedule, group, self._picks, self._rank)
+        return AllreduceCalls(schedule, group)
 
-    def _timed(self, steps: Steps, plan: BucketPlan | None = None) -> list[float]:
+    def _timed(self, steps: Steps, schedule: BucketSchedule | None = None) -> list[float]:
         """The times of the steps of a turn on the slowest rank.
 
         One goes before, and another follows where steps overlap, for the last one's end.
         """
-        after = 0 if plan is None or plan.barrier else 1
+        after = 0 if schedule is None or schedule.barrier else 1
         times = steps.run(self._job.steps + 1 + after)
         return self._slowest(times)[1 : self._job.steps + 1]
 
@@ -279,7 +285,7 @@ class Rank:
         turn: Turn,
         steps: Steps,
         model: Model,
-        plan: BucketPlan,
+        schedule: BucketSchedule,
         costs: dict[str, Costs],
         alone_us: float,
         equal: str,
@@ -289,14 +295,14 @@ class Rank:
         if self._job.kind == "replay":
             self._check_sums(steps)
         before = self._programs(name)
-        times = self._timed(steps, plan)
-        made = self._job.steps + (1 if plan.barrier else 2)
+        times = self._timed(steps, schedule)
+        made = self._job.steps + (1 if schedule.barrier else 2)
         programs = (self._programs(name) - before) // made
         known = self._results.get(turn)
         every = (*(known.steps_us if known else ()), *times)
         lossy = is_lossy(method)
         calls = steps.calls_made if isinstance(steps, LocalSteps) else 0
-        calls = calls or len(plan.buckets) * len(plan.calls)
+        calls = calls or len(schedule.buckets) * len(schedule.calls)
         trained = known.trained_steps if known else _EQUAL_STEPS
         self._results[turn] = MethodResult(
             method=method,
@@ -304,9 +310,9 @@ class Rank:
             steps_us=every,
             exposed_us=max(median(every) - alone_us, 0.0),
             alone_us=alone_us,
-            predicted_us=0.0 if lossy else simulate_steps(model, plan, costs[name]).step_us,
+            predicted_us=0.0 if lossy else simulate_steps(model, schedule, costs[name]).step_us,
             calls=(programs, max(calls - programs, 0)),
-            buckets=tuple(bucket.nbytes for bucket in plan.buckets),
+            buckets=tuple(bucket.nbytes for bucket in schedule.buckets),
             c2c=costs[name].of("allreduce")(model.nbytes) / alone_us,
             spans=tuple(steps.spans()),
             model=model,
@@ -336,5 +342,7 @@ class Rank:
             buffer.zero_()
 
 
-def _method(name: str) -> Method:
-    return lossy_method(name) if is_lossy(name) else METHODS["ddp" if name == _DDP else name]
+def _method(name: str) -> GradientMethod:
+    return (
+        lossy_method(name) if is_lossy(name) else GRADIENT_METHODS["ddp" if name == _DDP else name]
+    )

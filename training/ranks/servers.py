@@ -14,8 +14,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from tuccl.training.bucket_schedule import BucketSchedule
 from tuccl.training.model import ELEMENT_BYTES
-from tuccl.training.plan import BucketPlan
 from tuccl.training.ranks.calls import CallLog, call_name
 from tuccl.training.timeline import Span
 
@@ -31,9 +31,9 @@ class _Messages:
     Where the order in which parts come is not known before, a message with its number goes ahead.
     """
 
-    def __init__(self, plan: BucketPlan, group: Any) -> None:  # noqa: ANN401
-        self.plan, self._group = plan, group
-        self._announced = plan.order == "priority"
+    def __init__(self, schedule: BucketSchedule, group: Any) -> None:  # noqa: ANN401
+        self.schedule, self._group = schedule, group
+        self._announced = schedule.order == "priority"
 
     def send(self, way: int, number: int, tensor: torch.Tensor, peer: int) -> list[Any]:
         """Begin to send a part; return the works to wait for."""
@@ -64,7 +64,7 @@ class _Messages:
             yield int(number)
 
     def _ahead(self, way: int) -> int:
-        return 2 * len(self.plan.buckets) + way
+        return 2 * len(self.schedule.buckets) + way
 
 
 class _Threads:
@@ -97,24 +97,26 @@ class Server:
     """One server: it adds up what all workers push of its parts, and answers each with the sum.
 
     Sums are in the workers' order. Of parts that all have pushed it takes the one that was first
-    complete, or by the plan's ``server_order`` that of least priority. It moves nothing of its
+    complete, or by the schedule's ``server_order`` that of least priority. It moves nothing of its
     own, so its steps take no time.
     """
 
     def __init__(
         self,
-        plan: BucketPlan,
+        schedule: BucketSchedule,
         group: Any,  # noqa: ANN401
         rank: int,
         servers: Sequence[int],
         workers: Sequence[int],
     ) -> None:
         """Prepare the parts of rank ``rank``, one of ``servers``, for what ``workers`` push."""
-        self._messages, self._workers, self._rank = _Messages(plan, group), workers, rank
-        self._plan = plan
-        self._parts = [n for n, server in enumerate(servers_of(plan, servers)) if server == rank]
+        self._messages, self._workers, self._rank = _Messages(schedule, group), workers, rank
+        self._schedule = schedule
+        self._parts = [
+            n for n, server in enumerate(servers_of(schedule, servers)) if server == rank
+        ]
         self._places = {
-            (n, worker): torch.zeros(plan.buckets[n].nbytes // ELEMENT_BYTES)
+            (n, worker): torch.zeros(schedule.buckets[n].nbytes // ELEMENT_BYTES)
             for n in self._parts
             for worker in workers
         }
@@ -175,8 +177,8 @@ class Server:
             self._arrived[number] += 1
             if self._arrived[number] == len(self._workers):
                 self._arrived[number] = 0
-                ordered = self._plan.server_order
-                key = self._plan.buckets[number].priority if ordered else next(self._order)
+                ordered = self._schedule.server_order
+                key = self._schedule.buckets[number].priority if ordered else next(self._order)
                 heapq.heappush(self._complete, (key, number))
                 self._changed.notify_all()
 
@@ -216,19 +218,19 @@ class ServerCalls:
 
     def __init__(
         self,
-        plan: BucketPlan,
+        schedule: BucketSchedule,
         group: Any,  # noqa: ANN401
         rank: int,
         servers: Sequence[int],
         workers: Sequence[int],
     ) -> None:
         """Prepare the parts of the worker ``rank``; ``group`` has all servers and workers."""
-        self._plan, self._messages, self._rank = plan, _Messages(plan, group), rank
-        self.buffers = [torch.zeros(bucket.nbytes // ELEMENT_BYTES) for bucket in plan.buckets]
-        self._server_of = servers_of(plan, servers)
+        self._schedule, self._messages, self._rank = schedule, _Messages(schedule, group), rank
+        self.buffers = [torch.zeros(bucket.nbytes // ELEMENT_BYTES) for bucket in schedule.buckets]
+        self._server_of = servers_of(schedule, servers)
         self._server: Server | None = None
         if rank in servers:
-            self._server = Server(plan, group, rank, servers, workers)
+            self._server = Server(schedule, group, rank, servers, workers)
             self._server.answer_here = self._answered_here
         self.log = CallLog()
         self._changed = threading.Condition()
@@ -237,7 +239,7 @@ class ServerCalls:
         """Begin a run of so many steps."""
         self.log.clear()
         self._waiting: list[tuple[int, int]] = []
-        self._credit = float(self._plan.credit_bytes or "inf")
+        self._credit = float(self._schedule.credit_bytes or "inf")
         self._pulled = Counter[int]()
         self._sent: dict[int, float] = {}
         self._pushes: SimpleQueue[tuple[int, float, list[Any]] | None] = SimpleQueue()
@@ -258,7 +260,7 @@ class ServerCalls:
     def ready(self, step: int, number: int) -> None:
         """Say that the buffer of part ``number`` is ready."""
         with self._changed:
-            heapq.heappush(self._waiting, (self._plan.buckets[number].priority, number))
+            heapq.heappush(self._waiting, (self._schedule.buckets[number].priority, number))
             self._spend()
 
     def graded(self, step: int) -> None:
@@ -292,7 +294,7 @@ class ServerCalls:
             if self._server and server == self._rank:
                 self._server.push_here(number, self.buffers[number])
             else:
-                self._credit -= self._plan.buckets[number].nbytes
+                self._credit -= self._schedule.buckets[number].nbytes
                 works = self._messages.send(_PUSH, number, self.buffers[number], server)
                 self._pushes.put((number, posted, works))
 
@@ -302,16 +304,16 @@ class ServerCalls:
             for work in works:
                 work.wait()
             self._sent[number] = time.perf_counter()
-            self.log.add("to servers", call_name("push", self._plan.buckets[number]), posted)
+            self.log.add("to servers", call_name("push", self._schedule.buckets[number]), posted)
             with self._changed:
-                self._credit += self._plan.buckets[number].nbytes
+                self._credit += self._schedule.buckets[number].nbytes
                 self._spend()
 
     def _pull(self, steps: int, server: int) -> None:
         parts = [n for n, other in enumerate(self._server_of) if other == server]
         for _ in range(steps):
             for number in self._messages.received(_PULL, parts, self.buffers.__getitem__, server):
-                name, now = call_name("pull", self._plan.buckets[number]), time.perf_counter()
+                name, now = call_name("pull", self._schedule.buckets[number]), time.perf_counter()
                 self.log.add("from servers", name, min(self._sent.pop(number, now), now), now)
                 self._answered(number)
 
@@ -325,11 +327,11 @@ class ServerCalls:
             self._changed.notify_all()
 
 
-def servers_of(plan: BucketPlan, servers: Sequence[int]) -> list[int]:
+def servers_of(schedule: BucketSchedule, servers: Sequence[int]) -> list[int]:
     """Return the server of each part: the one that has the fewest bytes of the parts before."""
     loads = [(0, place) for place in range(len(servers))]
     chosen = []
-    for bucket in plan.buckets:
+    for bucket in schedule.buckets:
         load, place = heapq.heappop(loads)
         heapq.heappush(loads, (load + bucket.nbytes, place))
         chosen.append(servers[place])

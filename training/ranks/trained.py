@@ -1,4 +1,4 @@
-"""Steps of a real module: alone, under PyTorch's DDP, or with gradients reduced by a plan."""
+"""Steps of a real module: alone, under PyTorch's DDP, or with gradients reduced by a schedule."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from tuccl.training.bucket_schedule import BucketSchedule
 from tuccl.training.model import ELEMENT_BYTES
-from tuccl.training.plan import BucketPlan
 from tuccl.training.ranks.calls import Calls
 from tuccl.training.ranks.modules import Loss
 from tuccl.training.ranks.turns import PlannedSteps
@@ -45,7 +45,7 @@ class LocalSteps:
 
     @property
     def calls_made(self) -> int:
-        """Return the collectives of a step that no plan knows of."""
+        """Return the collectives of a step that no schedule knows of."""
         return 0
 
     def spans(self) -> list[Span]:
@@ -85,7 +85,7 @@ class DdpSteps(LocalSteps):
 
 
 class ModuleSteps(PlannedSteps):
-    """A module whose gradients are reduced by a plan, from hooks on its parameters.
+    """A module whose gradients are reduced by a schedule, from hooks on its parameters.
 
     A parameter is updated by itself, when its gradient is reduced: at the step's end, or without
     a barrier before the next forward of the module that it belongs to.
@@ -95,20 +95,20 @@ class ModuleSteps(PlannedSteps):
         self,
         module: torch.nn.Module,
         loss: Loss,
-        plan: BucketPlan,
+        schedule: BucketSchedule,
         calls: Calls,
         ranks: int,
     ) -> None:
-        """Hook the parameters, which the plan counts in their order, and the modules' forward."""
-        super().__init__(plan, calls)
+        """Hook the parameters, counted in their order, and the modules' forward."""
+        super().__init__(schedule, calls)
         self.module, self.loss, self._ranks = module, loss, ranks
         self._weights = [p for p in module.parameters() if p.requires_grad]
         self._optimizers = [torch.optim.SGD([w], lr=LEARNING_RATE) for w in self._weights]
         self._buckets_of = [
-            [n for n, bucket in enumerate(plan.buckets) if bucket.first <= place < bucket.last]
+            [n for n, bucket in enumerate(schedule.buckets) if bucket.first <= place < bucket.last]
             for place in range(len(self._weights))
         ]
-        self._pieces = _pieces([weight.numel() for weight in self._weights], plan)
+        self._pieces = _pieces([weight.numel() for weight in self._weights], schedule)
         self._pending: dict[int, int] = {}  # tensors that are not updated yet, and of which step
         self._missing: list[int] = []
         self._number = 0
@@ -124,7 +124,7 @@ class ModuleSteps(PlannedSteps):
 
     def step(self, number: int) -> None:
         """Make the step ``number``."""
-        buckets = self.plan.buckets
+        buckets = self.schedule.buckets
         self._number, self._forward_from = number, time.perf_counter()
         self._settle(self._awaited_by.get("no module", ()))
         loss = self.loss(number)
@@ -217,13 +217,13 @@ class ModuleSteps(PlannedSteps):
 _Piece = tuple[int, int, int, int]
 
 
-def _pieces(counts: list[int], plan: BucketPlan) -> list[list[_Piece]]:
+def _pieces(counts: list[int], schedule: BucketSchedule) -> list[list[_Piece]]:
     """Return the parts of buckets that hold each tensor, of so many elements each, in order."""
     begins = [0]
     for count in counts:
         begins.append(begins[-1] + count)
     pieces: list[list[_Piece]] = [[] for _ in counts]
-    for number, bucket in enumerate(plan.buckets):
+    for number, bucket in enumerate(schedule.buckets):
         begin = bucket.offset // ELEMENT_BYTES
         end = begin + bucket.nbytes // ELEMENT_BYTES
         for place in range(bucket.first, bucket.last):

@@ -7,8 +7,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Protocol
 
+from tuccl.training.bucket_schedule import BucketSchedule
 from tuccl.training.model import Model
-from tuccl.training.plan import BucketPlan
 from tuccl.training.ranks.calls import Calls
 from tuccl.training.timeline import Kind, Span
 
@@ -46,10 +46,10 @@ class PlannedSteps:
     each of its layers waits for its own tensors; a run's last step then ends when all is reduced.
     """
 
-    def __init__(self, plan: BucketPlan, calls: Calls) -> None:
-        """Prepare steps of ``plan``."""
-        self.plan, self.calls = plan, calls
-        self.overlap = not plan.barrier
+    def __init__(self, schedule: BucketSchedule, calls: Calls) -> None:
+        """Prepare steps of ``schedule``."""
+        self.schedule, self.calls = schedule, calls
+        self.overlap = not schedule.barrier
         self._layers: list[list[Span]] = [[]]
         self._begins = [0.0, 0.0]
 
@@ -96,14 +96,14 @@ class PlannedSteps:
 class TimerSteps(PlannedSteps):
     """Timers in place of computing; the buckets' bytes are reduced for real."""
 
-    def __init__(self, model: Model, plan: BucketPlan, calls: Calls) -> None:
+    def __init__(self, model: Model, schedule: BucketSchedule, calls: Calls) -> None:
         """Prepare steps that take the time of ``model``'s layers."""
-        super().__init__(plan, calls)
+        super().__init__(schedule, calls)
         self._model = model
         layers = range(len(model.parameters))
         self._buckets_of: list[list[int]] = [[] for _ in layers]
         self._ended_by: list[list[int]] = [[] for _ in layers]
-        for number, bucket in enumerate(plan.buckets):
+        for number, bucket in enumerate(schedule.buckets):
             self._ended_by[bucket.first].append(number)
             for layer in range(bucket.first, bucket.last):
                 self._buckets_of[layer].append(number)
@@ -125,12 +125,12 @@ class TimerSteps(PlannedSteps):
             start, due = due, due + parameters[layer].backward_us / 1e6
             self.note("backward", parameters[layer].name, start, due)
             for bucket in self._ended_by[layer]:
-                _sleep_until(max(due, begin + self.plan.buckets[bucket].release_us / 1e6))
+                _sleep_until(max(due, begin + self.schedule.buckets[bucket].release_us / 1e6))
                 self.calls.ready(number, bucket)
         _sleep_until(due)
         self.calls.graded(number)
         if not self.overlap:
-            self.calls.wait(number, range(len(self.plan.buckets)))
+            self.calls.wait(number, range(len(self.schedule.buckets)))
             start = time.perf_counter()
             _sleep_until(start + self._model.update_us / 1e6)
             self.note("update", "all", start, time.perf_counter())
@@ -138,7 +138,7 @@ class TimerSteps(PlannedSteps):
     def drain(self, number: int) -> None:
         """Wait until all of the step ``number`` is reduced."""
         if self.overlap:
-            self.calls.wait(number, range(len(self.plan.buckets)))
+            self.calls.wait(number, range(len(self.schedule.buckets)))
 
 
 def _sleep_until(moment: float) -> None:

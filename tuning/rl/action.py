@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from tuccl.tuning.searches.space import Plan, Point, Space
+from tuccl.tuning.searches.space import Point, ScheduleChoice, Space
 
 __all__ = ["Action", "sketch_kind"]
 
@@ -29,11 +29,11 @@ class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=True
     @classmethod
     def of(cls, point: Point) -> Action:
         """Return the action that ``point`` is."""
-        plan = point.plan
+        choice = point.choice
         return cls(
-            plan.method,
-            sketch_kind(plan.sketch),
-            plan.chunks_per_rank,
+            choice.method,
+            sketch_kind(choice.sketch),
+            choice.chunks_per_rank,
             point.protocol,
             point.channels,
             point.threads,
@@ -49,9 +49,9 @@ class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=True
         kinds = {sketch_kind(name): name for name in reversed(space.sketches)}
         plain = self.sketch.removesuffix("-nvlink")
         sketch = kinds.get(self.sketch) or kinds.get(plain) or space.sketches[0]
-        plan = Plan(sketch, self.method, self.chunks_per_rank)
+        choice = ScheduleChoice(sketch, self.method, self.chunks_per_rank)
         return space.nearest(
-            Point(plan, self.protocol, self.channels, self.threads, self.buffer_bytes)
+            Point(choice, self.protocol, self.channels, self.threads, self.buffer_bytes)
         )
 
 

@@ -148,10 +148,10 @@ class LinearBandit:
         rng = self._rng
         match rng.randrange(6):
             case 0:
-                return replace(point, plan=rng.choice(self._space.plans))
+                return replace(point, choice=rng.choice(self._space.choices))
             case 1:
-                same = [p for p in self._space.plans if p.method == point.plan.method]
-                return replace(point, plan=rng.choice(same))
+                same = [p for p in self._space.choices if p.method == point.choice.method]
+                return replace(point, choice=rng.choice(same))
             case 2:
                 return replace(point, protocol=rng.choice(PROTOCOLS))
             case 3:
@@ -165,12 +165,15 @@ class LinearBandit:
         import numpy as np
 
         names = {
-            point.plan.method,
-            point.plan.sketch,
+            point.choice.method,
+            point.choice.sketch,
             point.protocol,
             (point.protocol, point.channels),
         }
-        channels, chunks = math.log2(point.channels) / 4, math.log2(point.plan.chunks_per_rank) / 4
+        channels, chunks = (
+            math.log2(point.channels) / 4,
+            math.log2(point.choice.chunks_per_rank) / 4,
+        )
         threads, buffer = point.threads / THREADS[-1], math.log2(point.buffer_bytes) / 24
         numbers = (1.0, channels, channels**2, chunks, threads, threads**2, buffer, buffer**2)
         return np.array([*(float(c in names) for c in self._categories), *numbers])

@@ -1,4 +1,4 @@
-"""The default search: plans are tried in turn, then coordinate descents begin at the best."""
+"""The default search: choices are tried in turn, then coordinate descents begin at the best."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from itertools import groupby
 
 from tuccl.tuning.searches.coordinate_descent import coordinate_descent
 from tuccl.tuning.searches.initial_knobs import suited_points
-from tuccl.tuning.searches.initial_points import plans_in_turn
+from tuccl.tuning.searches.initial_points import choices_in_turn
 from tuccl.tuning.searches.search import Search
-from tuccl.tuning.searches.space import Plan, Point, Space
+from tuccl.tuning.searches.space import Point, ScheduleChoice, Space
 
 __all__ = ["DescentSearch", "varied"]
 
 _STEP_SHARE = 9  # of full effort: what a step is timed with
-_MOST_PLANS = 128  # plans at most, those of every method in turn
-_BATCH = 16  # plans that are tried together
-_SHARES = (1, 1, 2, 4)  # of a batch: one plan in so many is timed with the first knobs, ...
+_MOST_CHOICES = 128  # choices at most, those of every method in turn
+_BATCH = 16  # choices that are tried together
+_SHARES = (1, 1, 2, 4)  # of a batch: one choice in so many is timed with the first knobs, ...
 _DESCENTS = (math.inf, 1.25)  # of a batch: where their starts are at most so many times the best
 _PARENTS = 5
 _PATIENCE = 60  # variations in a row that gain nothing
 
 
 class DescentSearch(Search):
-    """Trials of plans in rounds, then coordinate descents, then variations of the best.
+    """Trials of choices in rounds, then coordinate descents, then variations of the best.
 
-    Each plan of a batch is timed with two sets of knobs that suit its chunks and the size, the
+    Each choice of a batch is timed with two sets of knobs that suit its chunks and the size, the
     better half and quarter with others; descents begin at the best. After the last batch they
-    begin at every other plan, the best first. In the end the best points are varied by a step
+    begin at every other choice, the best first. In the end the best points are varied by a step
     or two, until that has gained nothing for long.
 
     Notes:
@@ -45,9 +45,9 @@ class DescentSearch(Search):
         """Yield the points of all three parts, each with its effort."""
         step = max(self.full_effort // _STEP_SHARE, 1)
         started: set[tuple[object, ...]] = set()
-        plans = plans_in_turn(self.space.plans)[:_MOST_PLANS]
-        for first in range(0, len(plans), _BATCH):
-            for point in self._trials(plans[first : first + _BATCH]):
+        choices = choices_in_turn(self.space.choices)[:_MOST_CHOICES]
+        for first in range(0, len(choices), _BATCH):
+            for point in self._trials(choices[first : first + _BATCH]):
                 yield point, step
             for of_best in _DESCENTS:
                 start = self._next_start(started, of_best * self.best_us)
@@ -77,26 +77,26 @@ class DescentSearch(Search):
         ):
             yield best, self.full_effort
 
-    def _trials(self, plans: Sequence[Plan]) -> Iterator[Point]:
+    def _trials(self, choices: Sequence[ScheduleChoice]) -> Iterator[Point]:
         """The points of the rounds, each of which the better half of the one before enters."""
-        suited = {plan: suited_points(self.space, plan) for plan in plans}
-        times: dict[Plan, list[float]] = {plan: [] for plan in plans}
+        suited = {choice: suited_points(self.space, choice) for choice in choices}
+        times: dict[ScheduleChoice, list[float]] = {choice: [] for choice in choices}
         for variant, share in enumerate(_SHARES):
             ranked = sorted(times, key=lambda p: (min(times[p], default=math.inf), times[p]))
-            if variant:  # plans of the same times are one program, made twice: the first goes on
+            if variant:  # choices of the same times are one program, made twice: the first goes on
                 ranked = [next(same) for _, same in groupby(ranked, key=lambda p: times[p])]
-            for plan in ranked[: max(len(ranked) // share, 1)]:
-                if variant < len(suited[plan]):
-                    yield (point := suited[plan][variant])
-                    times[plan].append(self.measurements.us(point))
+            for choice in ranked[: max(len(ranked) // share, 1)]:
+                if variant < len(suited[choice]):
+                    yield (point := suited[choice][variant])
+                    times[choice].append(self.measurements.us(point))
 
     def _next_start(self, started: set[tuple[object, ...]], most_us: float) -> Point | None:
-        """The best point of a plan that no descent began at and no other was as good as.
+        """The best point of a choice that no descent began at and no other was as good as.
 
         None where that is slower than ``most_us``.
         """
         for point in self.measurements.ranked():
-            keys = {(point.plan,), (point.plan.method, self.measurements.us(point))}
+            keys = {(point.choice,), (point.choice.method, self.measurements.us(point))}
             if not keys & started:
                 if self.measurements.us(point) > most_us:
                     return None

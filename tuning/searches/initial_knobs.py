@@ -1,4 +1,4 @@
-"""Knobs that suit a plan before anything is timed: by the size and by its chunks."""
+"""Knobs that suit a choice before anything is timed: by the size and by its chunks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 from tuccl.program import default_buffer_bytes
 from tuccl.runtime.executors.knob_grid import THREADS
-from tuccl.tuning.searches.space import Plan, Point, Space
+from tuccl.tuning.searches.space import Point, ScheduleChoice, Space
 
 __all__ = ["suited_points"]
 
@@ -30,13 +30,13 @@ _VARIANTS = {
 }
 
 
-def suited_points(space: Space, plan: Plan) -> tuple[Point, ...]:
-    """Return distinct legal points of ``plan`` to begin with, by preference; none: it has none.
+def suited_points(space: Space, choice: ScheduleChoice) -> tuple[Point, ...]:
+    """Return distinct legal points of ``choice`` to begin with, by preference; none: it has none.
 
     LL and one channel suit small sizes, Simple and more of them large ones, LL128 those between.
     The buffer suits that holds a fourth of a chunk, or the default where that is smaller.
     """
-    legal = space.channels(plan)
+    legal = space.channels(choice)
     if not legal:
         return ()
     size = next((name for most, name in _SIZES if space.nbytes <= most), "largest")
@@ -46,10 +46,10 @@ def suited_points(space: Space, plan: Plan) -> tuple[Point, ...]:
         protocol = protocols[min(place, len(protocols) - 1)]
         count = max((c for c in legal[protocol] if c <= channels), default=min(legal[protocol]))
         buffer_bytes = default_buffer_bytes(protocol)
-        chunk_bytes = space.nbytes / space.nchunks(plan) / count
+        chunk_bytes = space.nbytes / space.nchunks(choice) / count
         passes = min(passes, int(chunk_bytes) // _LEAST_PASS)
         if passes > 1:
             wanted = chunk_bytes / passes / _PASS_OF_BUFFER[protocol]
             buffer_bytes = min(buffer_bytes, 1 << round(math.log2(max(wanted, 1))))
-        points.append(space.nearest(Point(plan, protocol, count, THREADS[-1], buffer_bytes)))
+        points.append(space.nearest(Point(choice, protocol, count, THREADS[-1], buffer_bytes)))
     return tuple(dict.fromkeys(points))

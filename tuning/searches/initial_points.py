@@ -9,45 +9,49 @@ from tuccl.program import Knobs
 from tuccl.runtime.executors.knob_grid import WHOLE_GRID, KnobGrid
 from tuccl.synth import MSCCL_DEFAULT_KNOBS
 from tuccl.tuning.searches.initial_knobs import suited_points
-from tuccl.tuning.searches.space import Channels, Plan, Point, Space
+from tuccl.tuning.searches.space import Channels, Point, ScheduleChoice, Space
 
-__all__ = ["default_point", "initial_points", "plans_in_turn"]
+__all__ = ["choices_in_turn", "default_point", "initial_points"]
 
 
-def default_point(channels: Mapping[Plan, Channels], grid: KnobGrid = WHOLE_GRID) -> Point | None:
+def default_point(
+    channels: Mapping[ScheduleChoice, Channels], grid: KnobGrid = WHOLE_GRID
+) -> Point | None:
     """Return what untuned MSCCL runs, or the nearest to it that is legal; None: nothing is.
 
-    The default knobs on the robust form of msccl-default, which plans begin with.
+    The default knobs on the robust form of msccl-default, which choices begin with.
     """
     count = MSCCL_DEFAULT_KNOBS.channels
-    for plan, by_protocol in channels.items():
+    for choice, by_protocol in channels.items():
         for protocol in grid.protocols:
             if count in by_protocol.get(protocol, ()):
                 legal = grid.legal_threads(protocol, count)
                 threads = max(t for t in legal if t <= MSCCL_DEFAULT_KNOBS.threads)
-                return Point.of(plan, Knobs(protocol, count, threads))
+                return Point.of(choice, Knobs(protocol, count, threads))
     return None
 
 
 def initial_points(space: Space, most: int) -> list[Point]:
     """Return at most ``most`` points to time before the search's own.
 
-    The plans of all methods in turn, each with the knobs that suit it best.
+    The choices of all methods in turn, each with the knobs that suit it best.
     """
     points = (
-        point for plan in plans_in_turn(space.plans) for point in suited_points(space, plan)[:1]
+        point
+        for choice in choices_in_turn(space.choices)
+        for point in suited_points(space, choice)[:1]
     )
     return list(islice(points, most))  # no more programs are made than that
 
 
-def plans_in_turn(plans: Sequence[Plan]) -> list[Plan]:
-    """Return the plans of all methods in turn, each method's first and last sketch first."""
-    of_method: dict[str, list[Plan]] = {}
-    for plan in plans:
-        of_method.setdefault(plan.method, []).append(plan)
+def choices_in_turn(choices: Sequence[ScheduleChoice]) -> list[ScheduleChoice]:
+    """Return the choices of all methods in turn, each method's first and last sketch first."""
+    of_method: dict[str, list[ScheduleChoice]] = {}
+    for choice in choices:
+        of_method.setdefault(choice.method, []).append(choice)
     queues = []
     for own in of_method.values():
-        last = next(plan for plan in own if plan.sketch == own[-1].sketch)
+        last = next(choice for choice in own if choice.sketch == own[-1].sketch)
         queues.append(list(dict.fromkeys((own[0], last, *own))))
     longest = max(map(len, queues), default=0)
     return [queue[i] for i in range(longest) for queue in queues if i < len(queue)]

@@ -10,7 +10,7 @@ from typing import ClassVar
 from tuccl.tuning.searches.measurements import Measurements
 from tuccl.tuning.searches.space import Point, Space
 
-__all__ = ["Evaluate", "Request", "Search", "run"]
+__all__ = ["Evaluate", "Request", "Search", "run_search"]
 
 Evaluate = Callable[[Point, int], Sequence[float]]
 _MOST_MEASURED_IN_A_ROW = 2000
@@ -101,7 +101,7 @@ class Search(ABC):
         return len(self.measurements) >= self.space.grid_size
 
 
-def run(
+def run_search(
     search: Search,
     evaluate: Evaluate,
     budget: int,

@@ -11,13 +11,13 @@ from tuccl.errors import Infeasible
 from tuccl.program import Knobs
 from tuccl.runtime.executors.knob_grid import PROTOCOLS, WHOLE_GRID, KnobGrid
 
-__all__ = ["Channels", "Dimension", "Plan", "Point", "Space"]
+__all__ = ["Channels", "Dimension", "Point", "ScheduleChoice", "Space"]
 
 Channels = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, order=True)
-class Plan:
+class ScheduleChoice:
     """A synthesis: a method on a sketch with so many chunks a rank."""
 
     sketch: str
@@ -27,13 +27,13 @@ class Plan:
 
 @dataclass(frozen=True, order=True)
 class Point:
-    """One candidate: a plan and the knobs it runs with, normalised.
+    """One candidate: a choice and the knobs it runs with, normalised.
 
-    >>> Point(Plan("full-mesh", "ring", 1), "LL", 2, 256, 524288).knobs.channels
+    >>> Point(ScheduleChoice("full-mesh", "ring", 1), "LL", 2, 256, 524288).knobs.channels
     2
     """
 
-    plan: Plan
+    choice: ScheduleChoice
     protocol: str
     channels: int
     threads: int
@@ -45,13 +45,13 @@ class Point:
         return Knobs(self.protocol, self.channels, self.threads, self.buffer_bytes)
 
     @classmethod
-    def of(cls, plan: Plan, knobs: Knobs) -> Point:
-        """Return the point of ``plan`` and the normalised ``knobs``."""
+    def of(cls, choice: ScheduleChoice, knobs: Knobs) -> Point:
+        """Return the point of ``choice`` and the normalised ``knobs``."""
         k = knobs.normalised()
-        return cls(plan, k.protocol, k.channels, k.threads, k.buffer_bytes)
+        return cls(choice, k.protocol, k.channels, k.threads, k.buffer_bytes)
 
 
-Refine = Callable[[Plan], Channels]
+Refine = Callable[[ScheduleChoice], Channels]
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ class Dimension:
 
 @dataclass(frozen=True)
 class _Block:
-    """The points that share plan, protocol and channels; they differ in threads and buffer."""
+    """The points that share choice, protocol and channels; they differ in threads and buffer."""
 
-    plan: Plan
+    choice: ScheduleChoice
     protocol: str
     channels: int
     grid: KnobGrid
@@ -86,16 +86,16 @@ class _Block:
 
     def at(self, position: int) -> Point:
         t, b = divmod(position, len(self.buffers))
-        return Point(self.plan, self.protocol, self.channels, self.threads[t], self.buffers[b])
+        return Point(self.choice, self.protocol, self.channels, self.threads[t], self.buffers[b])
 
 
 class Space:
     """The legal points for one topology, collective and size.
 
     Points are reached in three ways: by position in the grid (``at``), by one index per
-    dimension (``point``), and by membership (``in``). What a plan's program really allows is
+    dimension (``point``), and by membership (``in``). What a choice's program really allows is
     known only once it is synthesized, which takes time: the grid counts the points that are
-    legal by the knobs' rules and the size, and ``refine`` looks closer at the plans that are
+    legal by the knobs' rules and the size, and ``refine`` looks closer at the choices that are
     requested. ``point`` is total: indices that together name no legal point give the nearest
     one by fixed rules, so a search that goes by indices needs no conditional parameters (Optuna
     models those one by one, without their correlation to the rest).
@@ -103,19 +103,19 @@ class Space:
 
     def __init__(
         self,
-        channels: Mapping[Plan, Channels],
+        channels: Mapping[ScheduleChoice, Channels],
         default: Point,
         refine: Refine | None = None,
         grid: KnobGrid = WHOLE_GRID,
         nbytes: int = 0,
-        nchunks: Callable[[Plan], int] = lambda plan: 1,
+        nchunks: Callable[[ScheduleChoice], int] = lambda choice: 1,
     ) -> None:
-        """Take, for each plan and protocol, the channel counts that are legal.
+        """Take, for each choice and protocol, the channel counts that are legal.
 
-        ``channels`` holds the plans in order of preference (sketches ranked best first).
-        ``refine`` returns what of it a plan's program leaves legal; nothing: it has none. Knobs
+        ``channels`` holds the choices in order of preference (sketches ranked best first).
+        ``refine`` returns what of it a choice's program leaves legal; nothing: it has none. Knobs
         outside ``grid`` are not legal. ``nbytes`` is the size, which ``nchunks`` chunks of a
-        plan's program share.
+        choice's program share.
 
         Raises:
             Infeasible: no point is legal, or the default is none of them.
@@ -123,16 +123,18 @@ class Space:
         self._grid = grid
         self.nbytes = nbytes
         self.nchunks = nchunks
-        kept = {plan: _within(by_protocol, grid) for plan, by_protocol in channels.items()}
-        self._channels = {plan: by_protocol for plan, by_protocol in kept.items() if by_protocol}
+        kept = {choice: _within(by_protocol, grid) for choice, by_protocol in channels.items()}
+        self._channels = {
+            choice: by_protocol for choice, by_protocol in kept.items() if by_protocol
+        }
         self._refine = refine
-        self._refined: dict[Plan, Channels] = {}
+        self._refined: dict[ScheduleChoice, Channels] = {}
         self._blocks = [
             block
-            for plan, by_protocol in self._channels.items()
+            for choice, by_protocol in self._channels.items()
             for protocol in PROTOCOLS
             for count in by_protocol.get(protocol, ())
-            if (block := _Block(plan, protocol, count, grid)).size
+            if (block := _Block(choice, protocol, count, grid)).size
         ]
         self._ends = list(accumulate(block.size for block in self._blocks))
         self._axes()
@@ -141,10 +143,10 @@ class Space:
         self.default = default
 
     def _axes(self) -> None:
-        plans = list(self._channels)
-        self.methods = tuple(dict.fromkeys(p.method for p in plans))
-        self.sketches = tuple(dict.fromkeys(p.sketch for p in plans))
-        self.chunkings = tuple(sorted({p.chunks_per_rank for p in plans}))
+        choices = list(self._channels)
+        self.methods = tuple(dict.fromkeys(p.method for p in choices))
+        self.sketches = tuple(dict.fromkeys(p.sketch for p in choices))
+        self.chunkings = tuple(sorted({p.chunks_per_rank for p in choices}))
         used = {protocol for by_protocol in self._channels.values() for protocol in by_protocol}
         self.protocols = tuple(p for p in PROTOCOLS if p in used)
         self.dimensions = (
@@ -168,13 +170,13 @@ class Space:
         ruled_out = sum(
             block.size
             for block in self._blocks
-            if block.plan in self._refined
-            and block.channels not in self._refined[block.plan].get(block.protocol, ())
+            if block.choice in self._refined
+            and block.channels not in self._refined[block.choice].get(block.protocol, ())
         )
         return self.grid_size - ruled_out
 
     @property
-    def plans(self) -> tuple[Plan, ...]:
+    def choices(self) -> tuple[ScheduleChoice, ...]:
         """Plans with at least one legal point."""
         return tuple(self._channels)
 
@@ -182,7 +184,7 @@ class Space:
         """Return whether ``point`` is legal here."""
         return (
             isinstance(point, Point)
-            and point.channels in self._channels.get(point.plan, {}).get(point.protocol, ())
+            and point.channels in self._channels.get(point.choice, {}).get(point.protocol, ())
             and point.threads in self._grid.legal_threads(point.protocol, point.channels)
             and point.buffer_bytes in self._grid.legal_buffers(point.protocol)
         )
@@ -199,33 +201,33 @@ class Space:
         for block in self._blocks:
             yield from (block.at(i) for i in range(block.size))
 
-    def points(self, plan: Plan, protocol: str, channels: int) -> list[Point]:
-        """Return the points of ``plan`` that differ in threads and buffer alone."""
-        block = _Block(plan, protocol, channels, self._grid)
+    def points(self, choice: ScheduleChoice, protocol: str, channels: int) -> list[Point]:
+        """Return the points of ``choice`` that differ in threads and buffer alone."""
+        block = _Block(choice, protocol, channels, self._grid)
         return [block.at(i) for i in range(block.size)]
 
-    def channels(self, plan: Plan) -> Channels:
-        """Return the legal channels of ``plan`` by protocol, looked at closely; maybe none."""
-        if plan not in self._refined:
-            legal = self._channels.get(plan, {})
+    def channels(self, choice: ScheduleChoice) -> Channels:
+        """Return the legal channels of ``choice`` by protocol, looked at closely; maybe none."""
+        if choice not in self._refined:
+            legal = self._channels.get(choice, {})
             if legal and self._refine is not None:
-                closer = self._refine(plan)
+                closer = self._refine(choice)
                 kept = {p: set(closer.get(p, ())) for p in legal}
                 legal = {p: tuple(c for c in legal[p] if c in kept[p]) for p in legal}
-            self._refined[plan] = {p: counts for p, counts in legal.items() if counts}
-        return self._refined[plan]
+            self._refined[choice] = {p: counts for p, counts in legal.items() if counts}
+        return self._refined[choice]
 
     def point(self, indices: Mapping[str, int]) -> Point:
         """Return the legal point that ``indices``, one per dimension, stand for.
 
-        A plan without a program gives way to another chunking, then to the next sketch, then to
-        the next method; a protocol that is not legal for the plan to the first that is;
+        A choice without a program gives way to another chunking, then to the next sketch, then to
+        the next method; a protocol that is not legal for the choice to the first that is;
         channels fall to the nearest legal count, lower first; threads and buffer are clipped.
         """
-        plan = next((p for p in self._near(indices) if self.channels(p)), None)
-        if plan is None:
+        choice = next((p for p in self._near(indices) if self.channels(p)), None)
+        if choice is None:
             return self.default
-        legal = self.channels(plan)
+        legal = self.channels(choice)
         wanted = self.protocols[indices["protocol"]]
         protocol = wanted if wanted in legal else next(p for p in self.protocols if p in legal)
         grid = self._grid
@@ -234,22 +236,22 @@ class Space:
         threads = _at_most(grid.legal_threads(protocol, channels), wanted_threads)
         wanted_bytes = self._buffer_scale(protocol)[indices["buffer"]]
         buffer_bytes = _at_most(grid.legal_buffers(protocol), wanted_bytes)
-        return Point(plan, protocol, channels, threads, buffer_bytes)
+        return Point(choice, protocol, channels, threads, buffer_bytes)
 
-    def _near(self, indices: Mapping[str, int]) -> Iterator[Plan]:
-        """Every plan, the one that ``indices`` name first."""
+    def _near(self, indices: Mapping[str, int]) -> Iterator[ScheduleChoice]:
+        """Every choice, the one that ``indices`` name first."""
         wanted = self.chunkings[indices["chunking"]]
         chunkings = sorted(self.chunkings, key=lambda c: (c > wanted, abs(c - wanted)))
         for method in _from(self.methods, indices["method"]):
             for sketch in _from(self.sketches, indices["sketch"]):
-                yield from (Plan(sketch, method, c) for c in chunkings)
+                yield from (ScheduleChoice(sketch, method, c) for c in chunkings)
 
     def indices(self, point: Point) -> dict[str, int]:
         """Return indices, one per dimension, that stand for ``point``."""
         return {
-            "method": self.methods.index(point.plan.method),
-            "sketch": self.sketches.index(point.plan.sketch),
-            "chunking": self.chunkings.index(point.plan.chunks_per_rank),
+            "method": self.methods.index(point.choice.method),
+            "sketch": self.sketches.index(point.choice.sketch),
+            "chunking": self.chunkings.index(point.choice.chunks_per_rank),
             "protocol": self.protocols.index(point.protocol),
             "channels": self._grid.channels.index(point.channels),
             "threads": self._grid.threads.index(point.threads),
@@ -261,13 +263,13 @@ class Space:
 
         Used to carry points from one size to the next, where sketches and limits differ.
         """
-        plan = point.plan
-        if point in self and point.channels in self.channels(plan).get(point.protocol, ()):
+        choice = point.choice
+        if point in self and point.channels in self.channels(choice).get(point.protocol, ()):
             return point
         indices = {
-            "method": _index(self.methods, plan.method),
-            "sketch": _index(self.sketches, plan.sketch),
-            "chunking": self.chunkings.index(_at_most(self.chunkings, plan.chunks_per_rank)),
+            "method": _index(self.methods, choice.method),
+            "sketch": _index(self.sketches, choice.sketch),
+            "chunking": self.chunkings.index(_at_most(self.chunkings, choice.chunks_per_rank)),
             "protocol": _index(self.protocols, point.protocol),
             "channels": _place(self._grid.channels, point.channels),
             "threads": _place(self._grid.threads, point.threads),

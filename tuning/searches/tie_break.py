@@ -27,7 +27,7 @@ def with_default_knobs(point: Point, dialect: str = "executor") -> Point:
     """
     buffer_bytes = default_buffer_bytes(point.protocol)
     threads = max_threads(point.protocol, dialect)
-    return Point.of(point.plan, Knobs(point.protocol, point.channels, threads, buffer_bytes))
+    return Point.of(point.choice, Knobs(point.protocol, point.channels, threads, buffer_bytes))
 
 
 def has_default_knobs(point: Point, dialect: str = "executor") -> bool:

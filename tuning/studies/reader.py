@@ -11,7 +11,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from tuccl.errors import InputError
-from tuccl.tuning.searches.space import Plan, Point
+from tuccl.tuning.searches.space import Point, ScheduleChoice
 from tuccl.tuning.searches.tpe import silence_optuna
 from tuccl.tuning.studies.storages import open_to_read
 
@@ -130,11 +130,11 @@ def _evaluation(trial: FrozenTrial, start: datetime) -> Evaluation:
 
 def _point(text: str) -> Point:
     """The point that a study's evaluation names."""
-    plan, protocol, channels, threads, buffer_bytes = text.rsplit("/", 4)
-    method, sketch = plan.split("/", 1)
+    choice, protocol, channels, threads, buffer_bytes = text.rsplit("/", 4)
+    method, sketch = choice.split("/", 1)
     sketch, chunks = sketch.rsplit("/", 1)
     knobs = int(channels), int(threads), int(buffer_bytes)
-    return Point(Plan(sketch, method, int(chunks)), protocol, *knobs)
+    return Point(ScheduleChoice(sketch, method, int(chunks)), protocol, *knobs)
 
 
 def importances(study: StoredStudy) -> dict[str, float]:
@@ -177,11 +177,11 @@ def _optuna_study(times: Mapping[Point, float]) -> OptunaStudy:
 
 
 def _params(point: Point) -> dict[str, str | int]:
-    plan = point.plan
+    choice = point.choice
     return {
-        "method": plan.method,
-        "sketch": plan.sketch,
-        "chunking": plan.chunks_per_rank,
+        "method": choice.method,
+        "sketch": choice.sketch,
+        "chunking": choice.chunks_per_rank,
         "protocol": point.protocol,
         "channels": point.channels,
         "threads": point.threads,

@@ -160,9 +160,9 @@ class Mark:
 
 
 def _key(point: Point) -> str:
-    plan = point.plan
+    choice = point.choice
     return (
-        f"{plan.method}/{plan.sketch}/{plan.chunks_per_rank}/"
+        f"{choice.method}/{choice.sketch}/{choice.chunks_per_rank}/"
         f"{point.protocol}/{point.channels}/{point.threads}/{point.buffer_bytes}"
     )
 

@@ -15,7 +15,7 @@ import pytest
 
 from tuccl.errors import InputError
 from tuccl.program import Knobs
-from tuccl.runtime.jobs.launch import run, run_environment, shell_block
+from tuccl.runtime.jobs.launch import run_command, run_environment, shell_block
 from tuccl.runtime.table.store import load_table, save_table
 
 PRINT = "import json, os, sys; json.dump(dict(os.environ), open(sys.argv[1], 'w'))"
@@ -72,17 +72,17 @@ def test_a_program_sees_it_and_its_exit_code_comes_back(
 ) -> None:
     monkeypatch.setenv("KEPT", "as it was")
     values, _ = run_environment(stored, "executor", tmp_path / "cache")
-    assert run([sys.executable, "-c", PRINT, str(tmp_path / "seen")], values) == 0
+    assert run_command([sys.executable, "-c", PRINT, str(tmp_path / "seen")], values) == 0
     seen = json.loads((tmp_path / "seen").read_text())
     assert values.items() <= seen.items() and seen["KEPT"] == "as it was"
-    assert run([sys.executable, "-c", "raise SystemExit(7)"], values) == 7
+    assert run_command([sys.executable, "-c", "raise SystemExit(7)"], values) == 7
     killed = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
-    assert run([sys.executable, "-c", killed], values) == 128 + signal.SIGKILL
+    assert run_command([sys.executable, "-c", killed], values) == 128 + signal.SIGKILL
 
 
 def test_no_shell_reads_the_command(tmp_path: Path) -> None:
     target = tmp_path / "$(touch x); `y` *"
-    assert run([sys.executable, "-c", PRINT, str(target)], {}) == 0
+    assert run_command([sys.executable, "-c", PRINT, str(target)], {}) == 0
     assert target.is_file()
 
 
@@ -98,15 +98,15 @@ def test_the_block_means_the_same_to_a_shell() -> None:
 @pytest.mark.parametrize("command", [[], ["/no/such/command"], ["/etc"], ["a\0b"]])
 def test_what_cannot_be_started_is_refused(command: list[str]) -> None:
     with pytest.raises(InputError, match="start"):
-        run(command, {})
+        run_command(command, {})
 
 
 def test_termination_reaches_the_program(tmp_path: Path) -> None:
     """The launcher itself as a process: ending it ends what it started."""
     child = "import time, sys, os; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(60)"
     code = (
-        "from tuccl.runtime.jobs.launch import run; import sys; "
-        f"sys.exit(run([sys.executable, '-c', {child!r}, sys.argv[1]], {{}}))"
+        "from tuccl.runtime.jobs.launch import run_command; import sys; "
+        f"sys.exit(run_command([sys.executable, '-c', {child!r}, sys.argv[1]], {{}}))"
     )
     started = tmp_path / "pid"
     launcher = subprocess.Popen([sys.executable, "-c", code, str(started)])

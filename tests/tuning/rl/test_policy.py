@@ -46,7 +46,7 @@ def test_it_names_no_sketch_of_the_machine_it_was_trained_on(
     for call in calls:
         for action in trained.actions:
             if action.method in call.space.methods:
-                assert action.point(call.space).plan.sketch in call.space.sketches
+                assert action.point(call.space).choice.sketch in call.space.sketches
 
 
 def test_five_evaluations_with_a_policy_beat_five_without(
@@ -152,6 +152,6 @@ def test_sketches_map_by_kind_and_to_the_first_where_there_is_none(
     space = calls[1].space
     kinds = {"one": "one", "mesh-congestion": "mesh-congestion-3", "paired-nvlink": "paired"}
     for kind, name in kinds.items():
-        assert Action("ring", kind, 1, "LL", 1, 512, 512 << 10).point(space).plan.sketch == name
+        assert Action("ring", kind, 1, "LL", 1, 512, 512 << 10).point(space).choice.sketch == name
     unknown = Action("ring", "pairs", 1, "LL", 1, 512, 512 << 10).point(space)
-    assert unknown.plan.sketch == space.sketches[0]
+    assert unknown.choice.sketch == space.sketches[0]

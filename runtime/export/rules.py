@@ -24,7 +24,7 @@ from tuccl.runtime.table.supported_knobs import (
 from tuccl.synth.lowering.limits import fork_end
 from tuccl.units import format_bytes
 
-__all__ = ["FORK_FILES", "Plan", "Rule", "plan_export"]
+__all__ = ["FORK_FILES", "Rule", "RuleSet", "export_rules"]
 
 FORK_FILES = 4  # algorithms of one communicator (docs/msccl.md)
 _FORK_TOP = 1 << 40
@@ -57,7 +57,7 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RuleSet:
     """Rules of which at most one fits any call, buffers by protocol in bytes, and remarks."""
 
     rules: tuple[Rule, ...]
@@ -65,7 +65,7 @@ class Plan:
     notes: tuple[str, ...]
 
 
-def plan_export(stored: Table, dialect: str) -> Plan:
+def export_rules(stored: Table, dialect: str) -> RuleSet:
     """Return what ``dialect`` can be given of the table, with a note on each thing it cannot.
 
     Every program is proven in the dialect, with the buffer that the runtime will have. What
@@ -88,7 +88,7 @@ def plan_export(stored: Table, dialect: str) -> Plan:
         )
     notes.extend(proofs.notes)
     notes.extend(_thread_notes(rules, dialect))
-    return Plan(tuple(sorted(rules, key=_order)), buffers, tuple(notes))
+    return RuleSet(tuple(sorted(rules, key=_order)), buffers, tuple(notes))
 
 
 def _algorithm_notes(entries: list[Entry], dialect: str) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from tuccl.training.model import ELEMENT_BYTES
 
-__all__ = ["Bucket", "BucketPlan"]
+__all__ = ["Bucket", "BucketSchedule"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Bucket:
 
 
 @dataclass(frozen=True)
-class BucketPlan:
+class BucketSchedule:
     """Buckets in the order of their calls; ``calls`` is what each goes through, one after another.
 
     Attributes:
@@ -60,8 +60,8 @@ class BucketPlan:
         """
         return "push" if "push" in self.calls else self.calls[-1]
 
-    def scaled(self, factor: float) -> BucketPlan:
-        """Return the plan with bytes and credit times ``factor``, whole elements, at least one."""
+    def scaled(self, factor: float) -> BucketSchedule:
+        """Return it with bytes and credit times ``factor``, whole elements, at least one."""
 
         def scale(nbytes: int) -> int:
             return max(round(nbytes * factor / ELEMENT_BYTES), 1) * ELEMENT_BYTES

@@ -8,8 +8,8 @@ import pytest
 
 from tuccl.errors import InputError
 from tuccl.training import (
-    METHODS,
-    BucketPlan,
+    GRADIENT_METHODS,
+    BucketSchedule,
     Costs,
     Model,
     Parameter,
@@ -74,29 +74,29 @@ def test_the_timeline_is_the_formula_where_steps_have_a_barrier(seed: int) -> No
     model, costs = random_model(seed)
     cost = costs.of("allreduce")
     for name in ("bsp", "wfbp", "mg-wfbp", "mg-wfbp-exact", "ddp"):
-        plan = METHODS[name].plan(model, costs)
-        groups = [(bucket.first, bucket.last) for bucket in plan.buckets]
+        schedule = GRADIENT_METHODS[name].schedule(model, costs)
+        groups = [(bucket.first, bucket.last) for bucket in schedule.buckets]
         end = groups_end_us(model.sizes, model.ready_us, groups, cost)
-        timeline = simulate_steps(model, plan, costs)
+        timeline = simulate_steps(model, schedule, costs)
         assert timeline.step_us == pytest.approx(end + model.update_us)
         assert timeline.exposed_us == pytest.approx(timeline.step_us - model.step_us)
 
 
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", GRADIENT_METHODS)
 def test_no_method_beats_what_computing_and_the_wire_allow(name: str, seed: int) -> None:
     model, costs = random_model(seed)
-    plan = METHODS[name].plan(model, costs)
-    timeline = simulate_steps(model, plan, costs)
+    schedule = GRADIENT_METHODS[name].schedule(model, costs)
+    timeline = simulate_steps(model, schedule, costs)
     wires: dict[str, float] = {}
-    for bucket in plan.buckets:
-        for call in plan.calls:
+    for bucket in schedule.buckets:
+        for call in schedule.calls:
             us = costs.of(call)(bucket.nbytes)
             wires[costs.wire(call)] = wires.get(costs.wire(call), 0.0) + us
     least = max(model.step_us, *wires.values())
     assert timeline.step_us >= least * (1 - 1e-9)
     assert timeline.step_us <= (model.step_us + math.fsum(wires.values())) * (1 + 1e-9) + 1000
-    assert sum(b.nbytes for b in plan.buckets) == model.nbytes
+    assert sum(b.nbytes for b in schedule.buckets) == model.nbytes
     for span in timeline.spans:
         assert -1e-6 <= span.start_us <= span.end_us <= timeline.step_us + 1e-6
     computing = [s for s in timeline.spans if s.kind in ("forward", "backward", "update")]
@@ -107,13 +107,14 @@ def test_priorities_let_the_next_forward_begin_before_all_is_reduced() -> None:
     parameters = tuple(Parameter(f"w{n}", 25_000, 100.0, 100.0) for n in range(8))
     model = Model(name="m", parameters=parameters)
     costs = Costs({"allreduce": linear(0.0, 1.5e-3)}, 0.0)
-    barrier = simulate_steps(model, METHODS["wfbp"].plan(model, costs), costs)
-    parts = METHODS["bytescheduler"].plan(model, costs).buckets
-    first = BucketPlan(parts, order="priority", credit_bytes=100_000, barrier=False)
+    barrier = simulate_steps(model, GRADIENT_METHODS["wfbp"].schedule(model, costs), costs)
+    parts = GRADIENT_METHODS["bytescheduler"].schedule(model, costs).buckets
+    first = BucketSchedule(parts, order="priority", credit_bytes=100_000, barrier=False)
     overlapped = simulate_steps(model, first, costs)
     assert overlapped.step_us < barrier.step_us
     assert (
-        overlapped.step_us <= simulate_steps(model, BucketPlan(parts, barrier=False), costs).step_us
+        overlapped.step_us
+        <= simulate_steps(model, BucketSchedule(parts, barrier=False), costs).step_us
     )
     assert overlapped.exposed[0][0] >= 100.0, "the first layer computes at once"
 
@@ -122,8 +123,8 @@ def test_credit_bounds_what_is_under_way() -> None:
     parameters = tuple(Parameter(f"w{n}", 1000, 1.0, 1.0) for n in range(16))
     model = Model(name="m", parameters=parameters)
     costs = Costs({"allreduce": linear(5.0, 1e-3)}, 5.0)
-    whole = METHODS["bytescheduler"].plan(model, costs)
-    tight = BucketPlan(whole.buckets, order="priority", credit_bytes=4000, barrier=False)
+    whole = GRADIENT_METHODS["bytescheduler"].schedule(model, costs)
+    tight = BucketSchedule(whole.buckets, order="priority", credit_bytes=4000, barrier=False)
     timeline = simulate_steps(model, tight, costs)
     assert not [span for span in timeline.spans if span.kind == "queue"]
     assert [span for span in simulate_steps(model, whole, costs).spans if span.kind == "queue"]
@@ -155,7 +156,7 @@ def test_servers_answer_while_workers_push() -> None:
     model = Model(name="m", parameters=(Parameter("w", 1 << 22, 10.0, 10.0),))
     stages = server_costs(None, 1.0, 1.0, 4, 4, 0.0)
     timeline = simulate_steps(
-        model, METHODS["bsp-ps"].plan(model, Costs(stages, 0.0)), Costs(stages, 0.0)
+        model, GRADIENT_METHODS["bsp-ps"].schedule(model, Costs(stages, 0.0)), Costs(stages, 0.0)
     )
     both_ways = 2 * stages["push"](model.nbytes)
     assert stages["push"](model.nbytes) < timeline.step_us - model.step_us < both_ways
@@ -170,8 +171,10 @@ def test_c2c_in_both_forms() -> None:
 
 
 def test_labels_have_six_words_and_unknown_names_are_refused() -> None:
-    assert METHODS["bsp-ps"].label.architecture == "PS"
-    assert METHODS["wfbp-ps+server-order"].label != METHODS["bytescheduler-ps"].label
+    assert GRADIENT_METHODS["bsp-ps"].label.architecture == "PS"
+    assert (
+        GRADIENT_METHODS["wfbp-ps+server-order"].label != GRADIENT_METHODS["bytescheduler-ps"].label
+    )
     with pytest.raises(InputError, match="expected one of bsp"):
         method_of("best")
     with pytest.raises(InputError, match="cost of push"):
@@ -181,8 +184,8 @@ def test_labels_have_six_words_and_unknown_names_are_refused() -> None:
 def test_scaled_bytes_under_scaled_costs_take_the_same_time() -> None:
     model, costs = random_model(7)
     for name in ("bsp", "mg-wfbp", "dear"):
-        plan = METHODS[name].plan(model, costs)
-        as_planned = simulate_steps(model, plan, costs)
-        larger = simulate_steps(model, plan.scaled(4.0), costs.scaled(0.25))
+        schedule = GRADIENT_METHODS[name].schedule(model, costs)
+        as_planned = simulate_steps(model, schedule, costs)
+        larger = simulate_steps(model, schedule.scaled(4.0), costs.scaled(0.25))
         assert larger.step_us == pytest.approx(as_planned.step_us)
-        assert sum(b.nbytes for b in plan.scaled(4.0).buckets) == 4 * model.nbytes
+        assert sum(b.nbytes for b in schedule.scaled(4.0).buckets) == 4 * model.nbytes
