@@ -33,14 +33,14 @@ from tuccl.errors import Infeasible
 from tuccl.eval import Case, Trial, emulated_case, fit, predict
 from tuccl.program import Knobs, parse_xml, to_xml
 from tuccl.runtime import (
+    ConfiguredProgram,
     Effort,
     Timing,
-    TimingCandidate,
     find_mpi,
     paired_timings,
 )
 from tuccl.sketches import candidate_sketches
-from tuccl.synth import Collective
+from tuccl.synth import Collective, ScheduleChoice
 from tuccl.topology import (
     Topology,
     encode_machine,
@@ -50,7 +50,7 @@ from tuccl.topology import (
     machine_class,
     read_machine,
 )
-from tuccl.tuning import ProgramCache, ScheduleChoice
+from tuccl.tuning import ProgramCache
 
 COLLECTIVES = ("allreduce", "allgather", "reduce-scatter", "alltoall", "broadcast")
 SIZES = (1 << 20, 4 << 20)
@@ -109,7 +109,9 @@ CLUSTERS = {
 }
 
 
-def candidates(topology: Topology, name: str, nbytes: int) -> Iterator[tuple[str, TimingCandidate]]:
+def candidates(
+    topology: Topology, name: str, nbytes: int
+) -> Iterator[tuple[str, ConfiguredProgram]]:
     """Yield programs of different methods for a call, each with other knobs than the one before."""
     programs = ProgramCache(topology, Collective(name, topology.ranks))
     sketches = candidate_sketches(topology, name, nbytes)
@@ -127,7 +129,7 @@ def candidates(topology: Topology, name: str, nbytes: int) -> Iterator[tuple[str
         if proven.checksum not in seen and choice.method not in methods:
             seen.add(proven.checksum)
             methods.add(choice.method)
-            yield choice.method, TimingCandidate(proven.program.replace(in_place=False), knobs)
+            yield choice.method, ConfiguredProgram(proven.program.replace(in_place=False), knobs)
 
 
 def choices_by_method(choices: list[ScheduleChoice]) -> list[ScheduleChoice]:

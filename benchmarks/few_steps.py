@@ -32,7 +32,7 @@ from tuccl.synth import (
     Candidates,
     Collective,
     Problem,
-    Synthesized,
+    SynthesizedProgram,
     Target,
     lower,
     make_schedule,
@@ -155,7 +155,7 @@ def profile_line(topology: Topology, machine: str, name: str, nbytes: int) -> st
     return f"{machine:<15}{name:<15}{nbytes:>6}  gain {gain}  {summary(few)}  {summary(other)}"
 
 
-def summary(found: Synthesized | None) -> str:
+def summary(found: SynthesizedProgram | None) -> str:
     """Return a program's method, sketch, hops and time."""
     if found is None:
         return f"{'none':<44}"

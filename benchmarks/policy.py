@@ -28,7 +28,7 @@ from tuccl.tuning import (
     SimulatedCall,
     TuneOptions,
     load_policy,
-    run,
+    run_search,
     save_policy,
     simulated_calls,
     train_policy,
@@ -124,7 +124,7 @@ def _policy(path: Path | None) -> Policy:
 def _row(call: SimulatedCall, policy: Policy, seeds: int, longest: int) -> Row:
     def agent(given: Policy | None, seed: int) -> float:
         search = RlSearch(call.space, policy=given, state=call.state, seed=seed)
-        measurements = run(search, call.samples, FEW)
+        measurements = run_search(search, call.samples, FEW)
         return measurements.us(measurements.ranked()[0])
 
     few, untrained = agent(policy, 0), [agent(None, seed) for seed in range(seeds)]
@@ -132,7 +132,7 @@ def _row(call: SimulatedCall, policy: Policy, seeds: int, longest: int) -> Row:
     warm = [_progress(call, policy, seed) for seed in range(seeds)]
     for name in ("coordinate", TuneOptions.search):
         first = initial_points(call.space, longest // 4)
-        run(SEARCHES[name](call.space, seed=seeds, first=first), call.samples, longest)
+        run_search(SEARCHES[name](call.space, seed=seeds, first=first), call.samples, longest)
     best_us = min(call.samples_us.values())
     quality = 1.01 * median(times[-1] for times in cold)
     return Row(
@@ -166,7 +166,7 @@ def _progress(call: SimulatedCall, policy: Policy | None, seed: int) -> list[flo
             times.append(min(samples[0], times[-1] if times else math.inf))
         return samples
 
-    run(search, evaluate, BUDGET)
+    run_search(search, evaluate, BUDGET)
     return times
 
 

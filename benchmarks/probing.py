@@ -35,7 +35,7 @@ from tuccl.emulation import (
     unprobed_topology,
 )
 from tuccl.program import parse_xml
-from tuccl.runtime import Effort, TimingCandidate, find_mpi, load_table, paired_timings
+from tuccl.runtime import ConfiguredProgram, Effort, find_mpi, load_table, paired_timings
 from tuccl.runtime.probing import AgentProber
 from tuccl.topology import Link, Node, Topology, path
 from tuccl.topology.probing import NetworkRates, measured_topology, probe_network
@@ -143,7 +143,7 @@ def errors_of_latency(prober: AgentProber, measured: Topology) -> Iterator[float
         yield 100 * abs(got / (median(trips) / 2) - 1)
 
 
-def fastest_programs(topology: Topology, folder: Path) -> list[tuple[str, TimingCandidate]]:
+def fastest_programs(topology: Topology, folder: Path) -> list[tuple[str, ConfiguredProgram]]:
     """Return, for each call, the name and program that a table tuned on ``topology`` has first.
 
     The tune is simulated.
@@ -162,7 +162,7 @@ def fastest_programs(topology: Topology, folder: Path) -> list[tuple[str, Timing
         )
         best = next(c for c in entry.candidates if c.program is not None and c.knobs is not None)
         program = parse_xml((folder / str(best.program)).read_text(), str(best.program))
-        found.append((best.name, TimingCandidate(program, best.knobs.knobs)))
+        found.append((best.name, ConfiguredProgram(program, best.knobs.knobs)))
     return found
 
 

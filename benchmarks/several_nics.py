@@ -23,7 +23,7 @@ from tuccl.runtime import NCCL_VERSION, SimExecutor, time_baseline
 from tuccl.runtime.executors.executor import MSCCL_LOOP, StepLoop
 from tuccl.simulation import MachineClass
 from tuccl.sketches import full_mesh
-from tuccl.synth import Candidates, Collective, Synthesized, Target, bound, synthesize_best
+from tuccl.synth import Candidates, Collective, SynthesizedProgram, Target, bound, synthesize_best
 from tuccl.topology import Topology, join, load_profile, machine_of, merge_nics
 from tuccl.units import parse_size
 
@@ -49,7 +49,7 @@ def at_class_rates(topology: Topology, machine: MachineClass) -> Topology:
     return replace(topology, links=tuple(links))
 
 
-def best_program(topology: Topology, collective: Collective, nbytes: int) -> Synthesized:
+def best_program(topology: Topology, collective: Collective, nbytes: int) -> SynthesizedProgram:
     """Return the fastest program of some of the default methods on the full mesh."""
     knobs = [Knobs("Simple", channels, 512) for channels in _CHANNELS]
     candidates = Candidates((full_mesh(topology),), knobs, _METHODS)

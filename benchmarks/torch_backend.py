@@ -42,7 +42,7 @@ from tuccl.runtime import (
 )
 from tuccl.runtime.table.entry import Entry
 from tuccl.sketches import full_mesh
-from tuccl.synth import Collective, Problem, lower, make_schedule
+from tuccl.synth import Collective, Problem, ScheduleChoice, lower, make_schedule
 from tuccl.synth.model.collective import ROOTED
 from tuccl.topology import Topology, join, keep_gpus, load_profile, signature
 from tuccl.units import format_bytes, parse_size
@@ -79,7 +79,9 @@ def table_of(
             schedule = make_schedule(Problem(asked, full_mesh(topology), chunks, 16 << 20), method)
             file = program_file(lower(schedule), root=root or 0)
             knobs = Knobs("Simple", buffer_bytes=buffer_bytes)
-            chosen = program_candidate(file, knobs, on="mpi", stats=time, method=method)
+            chosen = program_candidate(
+                file, knobs, on="mpi", stats=time, choice=ScheduleChoice("", method, 0)
+            )
             entries.append(
                 Entry(
                     collective=collective,

@@ -18,10 +18,9 @@ from statistics import fmean
 import report
 
 from tuccl.cli.output import columns
-from tuccl.runtime import SimExecutor, load_table
+from tuccl.runtime import LookupTable, SimExecutor, load_table
 from tuccl.topology import Topology, join, load_profile
-from tuccl.tuning import TuneOptions, table_points, tune
-from tuccl.tuning.transfer import TablePoint
+from tuccl.tuning import TuneOptions, tune
 
 COLLECTIVES = ("allgather", "allreduce")
 SIZES = (64 << 10, 4 << 20, 256 << 20)
@@ -35,25 +34,25 @@ def pairs() -> list[tuple[Topology, Topology]]:
 
 
 def tuned(
-    topology: Topology, budget: int, start: Sequence[TablePoint] = ()
-) -> tuple[list[float], tuple[TablePoint, ...]]:
-    """Return the times in us at every size, and the points of the table."""
-    options = TuneOptions(budget=budget, start=tuple(start))
+    topology: Topology, budget: int, start: LookupTable | None = None
+) -> tuple[list[float], LookupTable]:
+    """Return the times in us at every size, and the table."""
+    options = TuneOptions(budget=budget, start=start)
     with tempfile.TemporaryDirectory() as place:
         out = Path(place) / "table"
         result = tune(SimExecutor(topology), topology, COLLECTIVES, SIZES, out, options)
-        points = table_points(load_table(out).lookup)
-    return [row.best_us or row.default_us for row in result.tuned], points
+        table = load_table(out).lookup
+    return [row.best_us or row.default_us for row in result.tuned], table
 
 
 def rows(source: Topology, topology: Topology, budgets: Sequence[int]) -> list[list[object]]:
     """Return the cells of one pair of machines."""
-    _, points = tuned(source, SOURCE_BUDGET)
-    best, _ = tuned(topology, MOST_BUDGET, points)
+    _, table = tuned(source, SOURCE_BUDGET)
+    best, _ = tuned(topology, MOST_BUDGET, table)
     cells: list[list[object]] = []
     for budget in budgets:
         cell: list[object] = [source.name, topology.name, budget]
-        for start in ((), points):
+        for start in (None, table):
             times, _ = tuned(topology, budget, start)
             best = [min(pair) for pair in zip(times, best, strict=True)]
             ratios = [us / least for us, least in zip(times, best, strict=True)]

@@ -217,7 +217,7 @@ def _nccl_case(run: CalibrationRun, topology: Topology) -> _CaseOf:
         if run.buffer_bytes is not None and choice.protocol == "Simple":
             buffer = min(run.buffer_bytes, _MOST_BUFFER)
             knobs = Knobs(choice.protocol, 1, knobs.threads, buffer)
-        return Case(ran.program, knobs, row.nbytes, row.us, ran.loop, ran.description)
+        return Case(ran.program, knobs, row.nbytes, row.us, ran.loop, ran.name)
 
     return case_of
 
@@ -271,7 +271,7 @@ def switch_trial(topology: Topology, version: str) -> Trial:
                 topology, call.name, nbytes, version, algorithm=by[0], protocol=by[1]
             )
             ran = nccl_call(topology, call, nbytes, choice)
-            return Case(ran.program, ran.knobs, nbytes, 1.0, ran.loop, ran.description)
+            return Case(ran.program, ran.knobs, nbytes, 1.0, ran.loop, ran.name)
 
         for before, after in pairwise(_SWITCH_SIZES):
             if kind(before) != kind(after):

@@ -16,14 +16,14 @@ from tuccl.runtime import (
     BASELINES,
     NCCL_VERSION,
     SYMMETRIC_BASELINE,
-    BaselineTiming,
     Candidate,
+    ConfiguredProgram,
     Executor,
     LookupTable,
     StepLoop,
     Table,
+    TimedProgram,
     Timing,
-    TimingCandidate,
     baselines_on,
     load_table,
     paired_timings,
@@ -190,20 +190,20 @@ class _Comparer:
                 )
 
     def _named_programs(
-        self, call: Collective, nbytes: int, defaults: Mapping[str, BaselineTiming]
+        self, call: Collective, nbytes: int, defaults: Mapping[str, TimedProgram]
     ) -> list[NamedProgram]:
         """Return the table's choice and each default, to be timed together with peers."""
         candidate = select(self._stored.lookup, call.name, nbytes, root=call.root).candidate
         program, default = self._stored.program(candidate), defaults[self._default]
         ours = (
-            NamedProgram(f"default ({default.description})", default.program, default.knobs)
+            NamedProgram(f"default ({default.name})", default.program, default.knobs)
             if program is None or candidate.knobs is None
             else NamedProgram(candidate.name, program, candidate.knobs.knobs)
         )
-        others = (NamedProgram(d.description, d.program, d.knobs, k) for k, d in defaults.items())
+        others = (NamedProgram(d.name, d.program, d.knobs, k) for k, d in defaults.items())
         return [ours, *others]
 
-    def _baseline(self, kind: str, call: Collective, nbytes: int) -> BaselineTiming | None:
+    def _baseline(self, kind: str, call: Collective, nbytes: int) -> TimedProgram | None:
         topology = self._stored.topology
         try:
             return time_baseline(
@@ -220,8 +220,8 @@ class _Comparer:
             return None
 
     def _timings(
-        self, call: Collective, nbytes: int, defaults: Mapping[str, BaselineTiming]
-    ) -> tuple[Timing, str, StepLoop, dict[str, BaselineTiming]]:
+        self, call: Collective, nbytes: int, defaults: Mapping[str, TimedProgram]
+    ) -> tuple[Timing, str, StepLoop, dict[str, TimedProgram]]:
         """Return the time of the table's choice, its name and its loop, and the defaults' times.
 
         The table chooses for each placement by itself. Where times have noise all are timed again,
@@ -232,7 +232,7 @@ class _Comparer:
             select(table, call.name, nbytes, in_place=in_place, root=call.root).candidate
             for in_place in (False, True)
         ]
-        programs: dict[str, TimingCandidate] = {}
+        programs: dict[str, ConfiguredProgram] = {}
         names = [self._default, self._default]
         for index, candidate in enumerate(choices):
             if (run := self._run(candidate, call, nbytes)) is not None:
@@ -246,34 +246,30 @@ class _Comparer:
         defaults = {kind: replace(d, timing=times[kind]) for kind, d in defaults.items()}
         return timing, chosen, loop, defaults
 
-    def _run(self, candidate: Candidate, call: Collective, nbytes: int) -> TimingCandidate | None:
+    def _run(self, candidate: Candidate, call: Collective, nbytes: int) -> ConfiguredProgram | None:
         """Return what runs for ``candidate``, None where that is the runtime's default."""
         program = self._stored.program(candidate)
         if program is not None and candidate.knobs is not None:
-            return TimingCandidate(program, candidate.knobs.knobs)
+            return ConfiguredProgram(program, candidate.knobs.knobs)
         if candidate.nccl is None:
             return None
         topology, version = self._stored.topology, self._version
-        timed = time_nccl(self._executor, topology, call, nbytes, candidate.nccl, version=version)
-        return TimingCandidate(timed.program, timed.knobs, timed.loop)
+        return time_nccl(self._executor, topology, call, nbytes, candidate.nccl, version=version)
 
     def _times(
         self,
         call: Collective,
         nbytes: int,
-        defaults: Mapping[str, BaselineTiming],
-        programs: Mapping[str, TimingCandidate],
+        defaults: Mapping[str, TimedProgram],
+        programs: Mapping[str, ConfiguredProgram],
     ) -> dict[str, Timing]:
         executor = self._executor
         if executor.deterministic:
             times = {kind: default.timing for kind, default in defaults.items()}
             for name, each in programs.items():
-                times[name] = executor.time(
-                    each.program, each.knobs, nbytes, root=call.root, loop=each.loop
-                )
+                times[name] = each.on(executor, nbytes, root=call.root)
             return times
-        again = {k: TimingCandidate(d.program, d.knobs, d.loop) for k, d in defaults.items()}
-        candidates = {**again, **programs}
+        candidates: dict[str, ConfiguredProgram] = {**defaults, **programs}
         start = time.monotonic()
 
         def enough(rounds: int) -> bool:
@@ -290,11 +286,11 @@ class _Comparer:
         return dict(zip(candidates, timings, strict=True))
 
 
-def _description(candidate: Candidate, runtime: BaselineTiming) -> str:
+def _description(candidate: Candidate, runtime: TimedProgram) -> str:
     if candidate.nccl is not None:
         return candidate.name
     if candidate.knobs is None:
-        return f"default ({runtime.description})"
+        return f"default ({runtime.name})"
     k = candidate.knobs
     return (
         f"{candidate.method or candidate.name} on {candidate.sketch or '?'} "

@@ -11,9 +11,10 @@ from tuccl.eval.comparison import Comparison, comparison_row, provenance
 from tuccl.program import Knobs
 from tuccl.runtime import (
     SYMMETRIC_BASELINE,
-    BaselineTiming,
+    ConfiguredProgram,
     NcclTestsExecutor,
     Table,
+    TimedProgram,
     Timing,
     load_table,
     select,
@@ -93,7 +94,7 @@ def _in_turns(
     call: Collective,
     sizes: Sequence[int],
     windows: bool,
-) -> list[tuple[int, dict[str, BaselineTiming], Timing]]:
+) -> list[tuple[int, dict[str, TimedProgram], Timing]]:
     """Each size with its defaults and its tuned timing, every other round the other way round."""
     kinds = ["nccl", _TUNED] + ([SYMMETRIC_BASELINE] if windows else [])
     plugin = plugin_environment(stored.folder)
@@ -105,12 +106,14 @@ def _in_turns(
                 call.name, sizes, variables=variables, windows=kind == SYMMETRIC_BASELINE
             )
             rounds[kind].append(times)
-    timings: list[tuple[int, dict[str, BaselineTiming], Timing]] = []
+    timings: list[tuple[int, dict[str, TimedProgram], Timing]] = []
     stub = collective_stub(call)
     for index, nbytes in enumerate(sizes):
         pooled = {kind: pool_timings([r[index] for r in rounds[kind]]) for kind in kinds}
         timing = pooled.pop(_TUNED)
-        said = {"nccl": "NCCL's own", SYMMETRIC_BASELINE: "NCCL's own, symmetric windows"}
-        defaults = {k: BaselineTiming(t, said[k], stub, Knobs()) for k, t in pooled.items()}
+        names = {"nccl": "NCCL's own", SYMMETRIC_BASELINE: "NCCL's own, symmetric windows"}
+        defaults = {
+            k: ConfiguredProgram(stub, Knobs(), name=names[k]).timed(t) for k, t in pooled.items()
+        }
         timings.append((nbytes, defaults, timing))
     return timings

@@ -12,9 +12,9 @@ from tuccl.eval.peers.report import PeerRow
 from tuccl.runtime import (
     BEST_BASELINES,
     NCCL_VERSION,
-    BaselineTiming,
     LookupTable,
     StepLoop,
+    TimedProgram,
     Timing,
 )
 from tuccl.runtime.executors.paired_timing import is_comparable
@@ -146,7 +146,7 @@ def comparison_row(
     call: Collective,
     nbytes: int,
     kind: str,
-    default: BaselineTiming,
+    default: TimedProgram,
     tuned: Timing,
     chosen: str,
     bound_us: float,
@@ -172,7 +172,7 @@ def comparison_row(
         size=nbytes,
         baseline=kind,
         baseline_us=base_us,
-        baseline_chosen=default.description,
+        baseline_chosen=default.name,
         tuned_us=tuned_us,
         speedup=base_us / tuned_us,
         chosen=chosen,

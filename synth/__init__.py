@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from tuccl.synth.baseline.nccl import nccl_program
     from tuccl.synth.bounds.bound import Bound, BoundKind, bound
     from tuccl.synth.bounds.hops import fewest_hops
-    from tuccl.synth.candidates import Candidates, Synthesized, Target
+    from tuccl.synth.candidates import Candidates, SynthesizedProgram, Target
     from tuccl.synth.choose import SearchResult, synthesize_best
     from tuccl.synth.lowering.limits import fork_end
     from tuccl.synth.lowering.lower import Placement, lower
     from tuccl.synth.methods import EXACT_METHODS, METHODS, Method, make_schedule, searched_methods
     from tuccl.synth.model.collective import COLLECTIVES, Collective
-    from tuccl.synth.model.problem import Options, Problem
+    from tuccl.synth.model.problem import Options, Problem, ScheduleChoice
     from tuccl.synth.model.schedule import Address, Proof, Schedule, Transfer
     from tuccl.synth.model.solver import Budget
     from tuccl.synth.model.trace import Trace
@@ -45,8 +45,9 @@ __all__ = [
     "Problem",
     "Proof",
     "Schedule",
+    "ScheduleChoice",
     "SearchResult",
-    "Synthesized",
+    "SynthesizedProgram",
     "Target",
     "Trace",
     "Transfer",

@@ -21,7 +21,7 @@ from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.schedule import Proof, Schedule
 from tuccl.topology import Topology, network
 
-__all__ = ["Candidates", "Synthesized", "Target"]
+__all__ = ["Candidates", "SynthesizedProgram", "Target"]
 
 _MOST_CHUNKS = 8
 # The order in which methods are tried where latency decides, and where bandwidth does.
@@ -65,7 +65,7 @@ _FIRST_KNOBS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Synthesized:
+class SynthesizedProgram:
     """A program, its schedule, and its simulated time in us at the size of the target.
 
     Attributes:
@@ -134,7 +134,7 @@ class Target:
 
     def program(
         self, schedule: Schedule, sketch: str, knobs: Knobs, seconds: float = 0.0
-    ) -> Synthesized:
+    ) -> SynthesizedProgram:
         """Return the program of a schedule, which itself took `seconds`.
 
         Raises:
@@ -154,7 +154,7 @@ class Target:
                 f"{self.nbytes} bytes only; use protocol LL, more channels or another method"
             )
         links = network(self.topology)
-        return Synthesized(
+        return SynthesizedProgram(
             program,
             sketch,
             schedule,

@@ -10,7 +10,7 @@ from functools import partial
 from tuccl.errors import Infeasible
 from tuccl.program import Knobs
 from tuccl.sketches import Sketch
-from tuccl.synth.candidates import Candidates, Synthesized, Target
+from tuccl.synth.candidates import Candidates, SynthesizedProgram, Target
 from tuccl.synth.methods import EXACT_METHODS, METHODS, make_schedule
 from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import Schedule
@@ -42,7 +42,7 @@ class SearchResult:
         untried: Pairs of a sketch and a method that were left out.
     """
 
-    programs: tuple[Synthesized, ...]
+    programs: tuple[SynthesizedProgram, ...]
     ended: str
     untried: int
 
@@ -82,7 +82,7 @@ class _Search:
     options: Options
     limit_s: float | None
     progress: Callable[[int, int, str], None]
-    programs: list[Synthesized] = field(default_factory=list)
+    programs: list[SynthesizedProgram] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     work_s: float = 0.0
     final_work_s: float = float("inf")
@@ -164,7 +164,7 @@ class _Search:
 
     def lower(
         self, schedule: Schedule, sketch: str, knobs: Knobs, seconds: float = 0.0
-    ) -> Synthesized:
+    ) -> SynthesizedProgram:
         """Return the program of `schedule`, which counts among those made.
 
         Raises:
@@ -186,7 +186,7 @@ class _Search:
         """Try all knobs, and the other form, of the fastest program of each of some methods."""
         if self.limit_s is not None:
             self.final_work_s = self.work_s + (1 - _METHODS_SHARE) * self.limit_s
-        by_method: dict[str, Synthesized] = {}
+        by_method: dict[str, SynthesizedProgram] = {}
         for program in sorted(self.programs, key=lambda m: m.rank):
             by_method.setdefault(program.method, program)
         for program in list(by_method.values())[:_VARIED_PROGRAMS]:
@@ -203,7 +203,7 @@ class _Search:
             if not hints.sends_first:
                 self.attempt(replace(fastest.schedule, hints=other), fastest.sketch, fastest.knobs)
 
-    def climb(self, start: Synthesized, protocol: str) -> Synthesized | None:
+    def climb(self, start: SynthesizedProgram, protocol: str) -> SynthesizedProgram | None:
         """Return the fastest program of a schedule by a protocol: channels doubled, then halved."""
         some = [knobs for knobs in self.candidates.knobs if knobs.protocol == protocol]
         some.sort(key=lambda knobs: knobs.channels)
@@ -220,7 +220,7 @@ class _Search:
                 fastest = other
         return fastest
 
-    def attempt(self, schedule: Schedule, sketch: str, knobs: Knobs) -> Synthesized | None:
+    def attempt(self, schedule: Schedule, sketch: str, knobs: Knobs) -> SynthesizedProgram | None:
         """Return a program, None where there is none or the limit is reached."""
         if self.work_s > self.final_work_s:
             return None

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from tuccl.lazy import make_lazy
 
 if TYPE_CHECKING:
-    from tuccl.tuning.final_round import FinalRound, TimedPoint, beats, entries_of, tuned_sizes
+    from tuccl.tuning.final_round import FinalRound, beats, entries_of, tuned_sizes
     from tuccl.tuning.nccl.nccl_sweep import tune_nccl
     from tuccl.tuning.options import SEARCHES, TuneOptions
     from tuccl.tuning.policy_training import SimulatedCall, simulated_calls, train_policy
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from tuccl.tuning.searches.mraco import MracoSearch
     from tuccl.tuning.searches.plain_searches import RandomSearch
     from tuccl.tuning.searches.search import Request, Search, run_search
-    from tuccl.tuning.searches.space import Point, ScheduleChoice, Space
+    from tuccl.tuning.searches.space import Point, Space
     from tuccl.tuning.studies.reader import Evaluation, StoredStudy, importances, read_studies
     from tuccl.tuning.studies.study import study_folder
-    from tuccl.tuning.transfer import table_points
     from tuccl.tuning.tune import SizeSummary, TuneResult, aligned_size, tune
     from tuccl.tuning.tune_workload import tune_workload
 
@@ -42,14 +41,12 @@ __all__ = [
     "Request",
     "RlSearch",
     "Saturation",
-    "ScheduleChoice",
     "Search",
     "SimulatedCall",
     "SizeSummary",
     "Space",
     "State",
     "StoredStudy",
-    "TimedPoint",
     "TrainingJob",
     "TuneOptions",
     "TuneResult",
@@ -67,7 +64,6 @@ __all__ = [
     "save_policy",
     "simulated_calls",
     "study_folder",
-    "table_points",
     "train_policy",
     "tune",
     "tune_nccl",

@@ -9,9 +9,9 @@ from tuccl.errors import Infeasible, InputError, Stuck
 from tuccl.program import Program
 from tuccl.runtime import (
     Candidate,
+    ConfiguredProgram,
     Executor,
     Timing,
-    TimingCandidate,
     paired_timings,
     time_baseline,
 )
@@ -68,22 +68,20 @@ class CandidateTimes:
             timings |= {(c.name, nbytes): t for c, t in zip(group, group_timings, strict=True)}
         return timings
 
-    def _run(self, candidate: Candidate, nbytes: int) -> TimingCandidate:
+    def _run(self, candidate: Candidate, nbytes: int) -> ConfiguredProgram:
         if candidate.program is not None and candidate.knobs is not None:
-            return TimingCandidate(self._programs[candidate.program], candidate.knobs.knobs)
+            return ConfiguredProgram(self._programs[candidate.program], candidate.knobs.knobs)
         executor, call, version = self._executor, self._collective, self._version
         if candidate.nccl is not None:
-            default = time_nccl(
+            return time_nccl(
                 executor, self._topology, call, nbytes, candidate.nccl, version=version
             )
-        else:
-            default = time_baseline(
-                executor,
-                self._topology,
-                executor.default_baseline,
-                call.name,
-                nbytes,
-                root=call.root,
-                version=version,
-            )
-        return TimingCandidate(default.program, default.knobs, default.loop)
+        return time_baseline(
+            executor,
+            self._topology,
+            executor.default_baseline,
+            call.name,
+            nbytes,
+            root=call.root,
+            version=version,
+        )

@@ -13,12 +13,12 @@ import msgspec
 
 from tuccl.program import Program
 from tuccl.runtime import (
-    BaselineTiming,
     Candidate,
     Entry,
     LookupTable,
     ProgramFile,
     Statistics,
+    TimedProgram,
     Timing,
     default_candidate,
     program_candidate,
@@ -33,7 +33,6 @@ from tuccl.tuning.searches.tie_break import is_as_good, tie_break
 
 __all__ = [
     "FinalRound",
-    "TimedPoint",
     "beats",
     "entries_of",
     "placement_samples",
@@ -48,15 +47,6 @@ _TUNED_AT = re.compile(r"tuned at (\d+) bytes")
 
 
 @dataclass(frozen=True)
-class TimedPoint:
-    """A point with its program and the time of both placements, measured in the final round."""
-
-    point: Point
-    program: Program
-    timing: Timing
-
-
-@dataclass(frozen=True)
 class FinalRound:
     """The candidates of one collective and size, timed against the runtime's default.
 
@@ -66,9 +56,9 @@ class FinalRound:
     collective: Collective
     nbytes: int
     dialect: str
-    default: BaselineTiming
-    candidates: tuple[TimedPoint, ...]
-    nccl: tuple[BaselineTiming, ...] = ()
+    default: TimedProgram
+    candidates: tuple[TimedProgram, ...]
+    nccl: tuple[TimedProgram, ...] = ()
 
     @property
     def nccl_best_us(self) -> float | None:
@@ -157,7 +147,8 @@ def _ranked(final: FinalRound, *, in_place: bool) -> tuple[list[Candidate], list
             program = _for_placement(timed.program, final.dialect, in_place)
             file = program_file(program, final.dialect, final.collective.root)
             candidate = _candidate(timed, file, samples)
-            winner = _Winner(Statistics.of(samples).median_us, candidate, timed.point, file)
+            point = Point.of(timed.choice, timed.knobs) if timed.choice else None
+            winner = _Winner(Statistics.of(samples).median_us, candidate, point, file)
             winners.setdefault(candidate.name, winner)
     for each in final.nccl:
         samples = placement_samples(each.timing, in_place)
@@ -169,7 +160,7 @@ def _ranked(final: FinalRound, *, in_place: bool) -> tuple[list[Candidate], list
     default = default_candidate(
         ranked[0].candidate.on if ranked else _source(final.default.timing),
         Statistics.of(default_us) if default_us else None,
-        (f"tuned at {final.nbytes} bytes", f"{final.default.description} there"),
+        (f"tuned at {final.nbytes} bytes", f"{final.default.name} there"),
         final.default.sms,
     )
     files = [w.file for w in ranked if w.file is not None]
@@ -190,21 +181,19 @@ def _for_placement(program: Program, dialect: str, in_place: bool) -> Program:
     return next(p for p in forms if (p.in_place if in_place else p.out_of_place))
 
 
-def _candidate(timed: TimedPoint, file: ProgramFile, samples: tuple[float, ...]) -> Candidate:
-    point = timed.point
+def _candidate(timed: TimedProgram, file: ProgramFile, samples: tuple[float, ...]) -> Candidate:
+    assert timed.choice is not None  # a search found it
     candidate = program_candidate(
         file,
-        point.knobs,
+        timed.knobs,
         on=_source(timed.timing),
         stats=Statistics.of(samples),
-        sketch=point.choice.sketch,
-        method=point.choice.method,
-        chunks_per_rank=point.choice.chunks_per_rank,
+        choice=timed.choice,
     )
     return msgspec.structs.replace(candidate, sms=timed.timing.sms or candidate.sms)
 
 
-def _nccl_candidate(timed: BaselineTiming, samples: tuple[float, ...]) -> Candidate:
+def _nccl_candidate(timed: TimedProgram, samples: tuple[float, ...]) -> Candidate:
     assert timed.nccl is not None  # it has knobs
     return Candidate(
         name=timed.nccl.name,

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from tuccl.errors import InputError
-from tuccl.runtime import NCCL_VERSION
+from tuccl.runtime import NCCL_VERSION, LookupTable
 from tuccl.runtime.table import PREFERENCES
 from tuccl.runtime.table.programs import program_dialect
 from tuccl.synth.lowering.limits import limits_of
@@ -19,7 +19,6 @@ from tuccl.tuning.searches.mraco import LiteralMracoSearch, MracoSearch
 from tuccl.tuning.searches.plain_searches import CoordinateSearch, GridSearch, RandomSearch
 from tuccl.tuning.searches.search import Search
 from tuccl.tuning.searches.tpe_searches import HalvingTpeSearch, TpeSearch
-from tuccl.tuning.transfer import TablePoint
 
 __all__ = ["SEARCHES", "TuneOptions"]
 
@@ -61,7 +60,7 @@ class TuneOptions:
             simulated, since real runs would disturb each other.
         scheduler: Address of a Dask scheduler whose workers search tasks instead.
         evaluation_limit: Seconds after which a worker's evaluation is ended and counts as hung.
-        start: Points of a table (`tuccl.tuning.table_points`) that searches begin with.
+        start: A table whose points searches begin with.
         any_order: Also programs whose ranks add in different orders, so that results may differ
             in the last bit.
         policy: A trained policy: ``rl`` follows it, other searches begin with its points.
@@ -85,7 +84,7 @@ class TuneOptions:
     prefer: str = "speed"
     policy: Policy | None = None
     job: TrainingJob | None = None
-    start: tuple[TablePoint, ...] = ()
+    start: LookupTable | None = None
 
     def check(self) -> None:
         """Refuse options that cannot be.

@@ -23,6 +23,7 @@ from tuccl.synth import (
     Placement,
     Problem,
     Schedule,
+    ScheduleChoice,
     lower,
     make_schedule,
     msccl_default,
@@ -32,7 +33,7 @@ from tuccl.synth import (
 from tuccl.synth.lowering.limits import limits_of
 from tuccl.topology import Path, Topology, machine_of, path
 from tuccl.tuning.searches.initial_points import default_point
-from tuccl.tuning.searches.space import Channels, ScheduleChoice, Space
+from tuccl.tuning.searches.space import Channels, Space
 
 __all__ = ["DEFAULT_METHODS", "ROBUST", "ProgramCache", "VerifiedProgram", "ll128_is_safe"]
 

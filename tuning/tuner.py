@@ -12,12 +12,12 @@ import msgspec
 
 from tuccl.program import Program, max_threads, parse_xml
 from tuccl.runtime import (
-    BaselineTiming,
+    ConfiguredProgram,
     Entry,
     Executor,
     ProgramFile,
+    TimedProgram,
     Timing,
-    TimingCandidate,
     paired_timings,
     time_baseline,
 )
@@ -32,7 +32,7 @@ from tuccl.topology import Topology, encode_topology, signature
 from tuccl.tuning.evaluate import Evaluator
 from tuccl.tuning.fewer_sms import pareto_points, time_leaner_points
 from tuccl.tuning.final_points import final_points, single_placement_programs
-from tuccl.tuning.final_round import FinalRound, TimedPoint, entries_of
+from tuccl.tuning.final_round import FinalRound, entries_of
 from tuccl.tuning.options import SEARCHES, TuneOptions
 from tuccl.tuning.programs import ProgramCache
 from tuccl.tuning.rl.search import search_from
@@ -181,7 +181,7 @@ class Tuner:
             self.options.policy,
             seed=self.options.seed,
             full_effort=executor.full_effort,
-            start=nearest_points(self.options.start, self.collective, nbytes, space, budget // 4),
+            start=self._transferred(nbytes, space, budget // 4),
             first=self._cold_start(space, budget // 2),
         )
         measurements = run_search(
@@ -224,7 +224,12 @@ class Tuner:
         own = self.options.search == DescentSearch.name
         return [] if own else initial_points(space, most)
 
-    def _nccl_timings(self, nbytes: int) -> list[BaselineTiming]:
+    def _transferred(self, nbytes: int, space: Space, most: int) -> list[Point]:
+        """Points of the table that the search begins with."""
+        start = self.options.start
+        return nearest_points(start, self.collective, nbytes, space, most) if start else []
+
+    def _nccl_timings(self, nbytes: int) -> list[TimedProgram]:
         """The fastest of NCCL's own algorithms with knobs, where the table's runtime has them."""
         if not self._runs_in_msccl or self.programs.dialect not in WITH_TUNER:
             return []
@@ -236,17 +241,15 @@ class Tuner:
         ]
 
     def _final_round(
-        self, nbytes: int, default: BaselineTiming, programs: Sequence[tuple[Point, Program]]
+        self, nbytes: int, default: TimedProgram, programs: Sequence[tuple[Point, Program]]
     ) -> FinalRound:
         """The default, NCCL's algorithms and the programs timed in turns, in both placements.
 
         The search's own samples are left out: the best of many noisy times is too good.
         """
         of_nccl = self._nccl_timings(nbytes)
-        candidates = [TimingCandidate(program, point.knobs) for point, program in programs]
-        if noisy := not self.executor.deterministic:
-            again = [TimingCandidate(t.program, t.knobs, t.loop) for t in (default, *of_nccl)]
-            candidates = [*again, *candidates]
+        again = () if self.executor.deterministic else (default, *of_nccl)
+        candidates = [ConfiguredProgram(program, point.knobs) for point, program in programs]
         start = time.monotonic()
 
         def enough(rounds: int) -> bool:
@@ -254,21 +257,18 @@ class Tuner:
 
         timings = paired_timings(
             self.executor,
-            candidates,
+            [*again, *candidates],
             nbytes,
             root=self.collective.root,
             rounds=self.executor.full_effort,
             until=enough,
         )
-        if noisy:
-            default, *of_nccl = (
-                replace(t, timing=timing)
-                for t, timing in zip((default, *of_nccl), timings, strict=False)
-            )
+        if again:
+            default, *of_nccl = map(_with_timing, again, timings)
         timed = tuple(
-            TimedPoint(point, program, timing)
-            for (point, program), timing in zip(
-                programs, timings[len(timings) - len(programs) :], strict=True
+            replace(candidate.timed(timing), choice=point.choice)
+            for (point, _), candidate, timing in zip(
+                programs, candidates, timings[len(again) :], strict=True
             )
             if not timing.wrong
         )
@@ -316,7 +316,7 @@ class Tuner:
         hangs = [p for p in grid.protocols if hangs_between_hosts(collective, p, hosts)]
         return grid.without(hangs, max_threads("LL128", self.programs.dialect))
 
-    def _runtime_default(self, nbytes: int) -> BaselineTiming:
+    def _runtime_default(self, nbytes: int) -> TimedProgram:
         """The time of what the runtime does without a table."""
         return time_baseline(
             self.executor,
@@ -327,3 +327,7 @@ class Tuner:
             root=self.collective.root,
             version=self.options.nccl_version,
         )
+
+
+def _with_timing(program: TimedProgram, timing: Timing) -> TimedProgram:
+    return replace(program, timing=timing)

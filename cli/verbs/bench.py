@@ -291,7 +291,7 @@ def bench_baseline(
         executor,
         collective,
         (
-            Timed(n, result.timing, result.description, result.program, result.knobs, result.loop)
+            Timed(n, result.timing, result.name, result.program, result.knobs, result.loop)
             for n in sizes_of(args.size)
             for result in [
                 time_baseline(

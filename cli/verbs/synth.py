@@ -34,7 +34,7 @@ from tuccl.synth import (
     Options,
     Schedule,
     SearchResult,
-    Synthesized,
+    SynthesizedProgram,
     Target,
     bound,
     fewest_hops,
@@ -170,7 +170,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _written(best: Synthesized, args: argparse.Namespace, nbytes: int) -> Program:
+def _written(best: SynthesizedProgram, args: argparse.Namespace, nbytes: int) -> Program:
     """Return the program with what only the fork reads: its threads, and an end to its scratch."""
     program = best.program
     if args.dialect != "fork":
@@ -238,9 +238,9 @@ def keeps_data_whole(topology: Topology, schedule: Schedule, knobs: Knobs) -> bo
     return knobs.protocol != "LL128" or ll128_is_safe(topology, pairs)
 
 
-def print_candidates(ranked: Sequence[Synthesized], facts: dict[str, object]) -> None:
+def print_candidates(ranked: Sequence[SynthesizedProgram], facts: dict[str, object]) -> None:
     """Print the fastest program of each method, compared with what no program can beat."""
-    by_method: dict[str, Synthesized] = {}
+    by_method: dict[str, SynthesizedProgram] = {}
     for program in ranked:
         by_method.setdefault(program.method, program)
     many = f"{len(ranked)} program{'s' * (len(ranked) != 1)}"
@@ -279,7 +279,7 @@ def chunks_of(args: argparse.Namespace, sketched: int) -> tuple[int, ...] | None
     return (sketched,) if args.method in EXACT_METHODS else None
 
 
-def proof_line(best: Synthesized) -> str:
+def proof_line(best: SynthesizedProgram) -> str:
     """Return in a line what the solver proved."""
     proof = best.proof
     assert proof is not None, "only a solver proves"

@@ -225,7 +225,7 @@ def workload_of(
 
 def options_of(args: argparse.Namespace) -> TuneOptions:
     """Return the options of the verb's arguments."""
-    from tuccl.tuning import TuneOptions, load_policy, table_points
+    from tuccl.tuning import TuneOptions, load_policy
 
     return TuneOptions(
         search=args.search,
@@ -244,7 +244,7 @@ def options_of(args: argparse.Namespace) -> TuneOptions:
         evaluation_limit=args.evaluation_timeout,
         policy=load_policy(Path(args.policy)) if args.policy else None,
         job=job_of(args),
-        start=table_points(load_table(Path(args.warm_start)).lookup) if args.warm_start else (),
+        start=load_table(Path(args.warm_start)).lookup if args.warm_start else None,
     )
 
 

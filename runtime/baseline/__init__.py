@@ -13,15 +13,12 @@ if TYPE_CHECKING:
         time_baseline,
     )
     from tuccl.runtime.baseline.nccl_best import nccl_configurations, nccl_timings, time_nccl
-    from tuccl.runtime.baseline.nccl_call import NcclCall, nccl_call
-    from tuccl.runtime.baseline.timing import BaselineTiming, collective_stub
+    from tuccl.runtime.baseline.nccl_call import collective_stub, nccl_call
 
 __all__ = [
     "BASELINES",
     "BEST_BASELINES",
     "SYMMETRIC_BASELINE",
-    "BaselineTiming",
-    "NcclCall",
     "baselines_on",
     "collective_stub",
     "nccl_call",

@@ -8,8 +8,8 @@ from tuccl.errors import InputError
 from tuccl.program import Knobs, Program
 from tuccl.runtime.baseline.msccl_best import best_shipped
 from tuccl.runtime.baseline.nccl_best import nccl_timings, time_nccl
-from tuccl.runtime.baseline.nccl_call import program_once
-from tuccl.runtime.baseline.timing import BaselineTiming, collective_stub
+from tuccl.runtime.baseline.nccl_call import collective_stub, program_once
+from tuccl.runtime.executors.configured_program import ConfiguredProgram, TimedProgram
 from tuccl.runtime.executors.executor import WINDOWS, Executor
 from tuccl.runtime.nccl.versions import NCCL_VERSION
 from tuccl.synth.baseline.msccl_default import MSCCL_DEFAULT_KNOBS, msccl_default
@@ -57,7 +57,7 @@ def time_baseline(
     root: int = 0,
     repeats: int = 1,
     version: str = NCCL_VERSION,
-) -> BaselineTiming:
+) -> TimedProgram:
     """Return the time of a default for a call whose whole array has ``nbytes`` bytes.
 
     - ``nccl``: NCCL's own choice; on nccl-tests that of its NCCL, elsewhere what NCCL ``version``
@@ -82,24 +82,24 @@ def time_baseline(
         )
     call = Collective(collective, topology.ranks, root)
     if kind == SYMMETRIC_BASELINE:
-        stub, knobs = collective_stub(call), Knobs()
-        timing = executor.time(stub, knobs, nbytes, root=root, repeats=repeats, loop=WINDOWS)
-        return BaselineTiming(timing, "NCCL's own, symmetric windows", stub, knobs, WINDOWS)
+        name = "NCCL's own, symmetric windows"
+        own = ConfiguredProgram(collective_stub(call), Knobs(), WINDOWS, name)
+        return own.timed(own.on(executor, nbytes, root=root, repeats=repeats))
     if kind == "nccl":
         return time_nccl(executor, topology, call, nbytes, repeats=repeats, version=version)
-    if kind in ("nccl-best", "msccl-best"):
+    if kind in BEST_BASELINES:
         own = time_nccl(executor, topology, call, nbytes, repeats=repeats, version=version)
         if kind == "nccl-best":
             others = nccl_timings(executor, topology, call, nbytes, version)[:1]
         else:
             others = best_shipped(executor, topology, call, nbytes, version)
         return min([own, *others], key=lambda each: each.timing.us)
-    program, knobs, description = _msccl(topology, call, kind)
-    timing = executor.of_defaults.time(program, knobs, nbytes, root=root, repeats=repeats)
-    return BaselineTiming(timing, description, program, knobs, sms=program.threadblocks)
+    mesh = _msccl(topology, call, kind)
+    timing = mesh.on(executor.of_defaults, nbytes, root=root, repeats=repeats)
+    return mesh.timed(timing, mesh.program.threadblocks)
 
 
-def _msccl(topology: Topology, call: Collective, kind: str) -> tuple[Program, Knobs, str]:
+def _msccl(topology: Topology, call: Collective, kind: str) -> ConfiguredProgram:
     form: Literal["faithful", "robust"] = "faithful" if kind == "msccl-default" else "robust"
 
     def make() -> tuple[Program, int]:
@@ -108,4 +108,5 @@ def _msccl(topology: Topology, call: Collective, kind: str) -> tuple[Program, Kn
         return program, program.nchannels
 
     program, channels = program_once(topology, (call, kind), make)
-    return program, MSCCL_DEFAULT_KNOBS, f"direct/{MSCCL_DEFAULT_KNOBS.protocol}/{channels}ch"
+    name = f"direct/{MSCCL_DEFAULT_KNOBS.protocol}/{channels}ch"
+    return ConfiguredProgram(program, MSCCL_DEFAULT_KNOBS, name=name)

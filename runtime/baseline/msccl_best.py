@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import suppress
 from functools import lru_cache
 from itertools import product
 
 from tuccl.errors import Infeasible, InputError
-from tuccl.program import Knobs, Program
-from tuccl.runtime.baseline.timing import BaselineTiming
+from tuccl.program import Knobs, Program, max_threads
+from tuccl.runtime.executors.configured_program import ConfiguredProgram, TimedProgram
 from tuccl.runtime.executors.executor import Executor
-from tuccl.runtime.nccl.constants import tuning_constants
-from tuccl.runtime.nccl.graph import nccl_graph
-from tuccl.runtime.nccl.model import ll128_is_safe
-from tuccl.runtime.nccl.versions import nccl_group
+from tuccl.runtime.nccl.choice import nccl_protocols
 from tuccl.sketches import full_mesh
 from tuccl.synth.lowering.lower import lower
 from tuccl.synth.methods import METHODS, make_schedule
@@ -29,41 +25,33 @@ __all__ = ["SHIPPED", "best_shipped"]
 SHIPPED = ("allpairs", "ring", "recursive", "hierarchical2", "hierarchical3")
 _INSTANCES = (1, 2, 4, 8)
 _BYTES = 1 << 20  # one program for every size, made for this one
-_THREADS = {"Simple": 512, "LL": 512, "LL128": 640}
 
 
 def best_shipped(
     executor: Executor, topology: Topology, call: Collective, nbytes: int, version: str
-) -> list[BaselineTiming]:
+) -> list[TimedProgram]:
     """Return the fastest of the shipped programs at ``nbytes`` bytes; empty where none runs.
 
     The programs are made on the full mesh, run under each protocol that NCCL ``version`` holds
     safe there, in 1 to 8 instances, with MSCCL's own threads and buffers. Programs that cannot be
     faster than one already timed are not run.
     """
-    safe = ll128_is_safe(tuning_constants()[nccl_group(version)], nccl_graph(topology, version))
     runs = [
-        (method, _program(topology, call, method, instances), Knobs(protocol, 1, threads))
+        ConfiguredProgram(program, knobs, name=f"{method}/{protocol}/{program.nchannels}ch")
         for method, instances in product(SHIPPED, _INSTANCES)
-        for protocol, threads in _THREADS.items()
-        if safe or protocol != "LL128"
+        if (program := _program(topology, call, method, instances)) is not None
+        for protocol in nccl_protocols(topology, version)
+        for knobs in [Knobs(protocol, 1, max_threads(protocol))]
     ]
-    least: dict[int, float] = {}
-    for number, (_, program, knobs) in enumerate(runs):
-        if program is not None:
-            [least[number]] = executor.least_us(program, [(knobs, nbytes)])
-    best: list[BaselineTiming] = []
-    best_us = math.inf
-    for number in sorted(least, key=lambda number: least[number]):
-        method, program, knobs = runs[number]
-        if program is None or least[number] >= best_us:
-            continue
+    least_us = [executor.least_us(run.program, [(run.knobs, nbytes)])[0] for run in runs]
+    best: list[TimedProgram] = []
+    for least, run in sorted(zip(least_us, runs, strict=True), key=lambda pair: pair[0]):
+        if best and least >= best[0].timing.us:
+            break
         with suppress(Infeasible, InputError):
-            timing = executor.time(program, knobs, nbytes, root=call.root)
-            if timing.us < best_us:
-                text = f"{method}/{knobs.protocol}/{program.nchannels}ch"
-                best_us = timing.us
-                best = [BaselineTiming(timing, text, program, knobs, sms=program.threadblocks)]
+            timing = run.on(executor, nbytes, root=call.root)
+            if not best or timing.us < best[0].timing.us:
+                best = [run.timed(timing, run.program.threadblocks)]
     return best
 
 

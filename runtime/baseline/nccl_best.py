@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from tuccl.errors import Infeasible, InputError
 from tuccl.program import Knobs
-from tuccl.runtime.baseline.nccl_call import nccl_call
-from tuccl.runtime.baseline.timing import BaselineTiming, collective_stub
+from tuccl.runtime.baseline.nccl_call import collective_stub, nccl_call
+from tuccl.runtime.executors.configured_program import ConfiguredProgram, TimedProgram
 from tuccl.runtime.executors.executor import RUNTIME_CHOICE, Executor
-from tuccl.runtime.nccl.choice import nccl_choice
-from tuccl.runtime.nccl.constants import tuning_constants
+from tuccl.runtime.nccl.choice import nccl_choice, nccl_protocols
 from tuccl.runtime.nccl.graph import nccl_graph
 from tuccl.runtime.nccl.knobs import ALGORITHMS, NcclKnobs
-from tuccl.runtime.nccl.model import ll128_is_safe
-from tuccl.runtime.nccl.versions import NCCL_VERSION, nccl_group
+from tuccl.runtime.nccl.versions import NCCL_VERSION
 from tuccl.synth.model.collective import Collective
 from tuccl.topology import Topology
 
@@ -51,12 +49,12 @@ def nccl_configurations(
         "NVLSTree": graph.capability >= 90 and hosts > 1,
         "PAT": topology.ranks == hosts,
     }
-    ll128 = ("LL128",) if ll128_is_safe(tuning_constants()[nccl_group(version)], graph) else ()
+    protocols = nccl_protocols(topology, version)
     return tuple(
         NcclKnobs(algorithm=algorithm, protocol=protocol)
         for algorithm in ALGORITHMS[collective]
         if supported.get(algorithm, False)
-        for protocol in (("LL", "Simple", *ll128) if algorithm in ("Ring", "Tree") else ("Simple",))
+        for protocol in (protocols if algorithm in ("Ring", "Tree") else ("Simple",))
     )
 
 
@@ -69,7 +67,7 @@ def time_nccl(
     *,
     repeats: int = 1,
     version: str = NCCL_VERSION,
-) -> BaselineTiming:
+) -> TimedProgram:
     """Return the time of NCCL with ``knobs``, None: its own choice.
 
     On nccl-tests NCCL itself runs, elsewhere what ``version`` would run, as a program; NVLS only in
@@ -80,10 +78,10 @@ def time_nccl(
         InputError: NCCL does not have these knobs on this topology.
     """
     if executor.runs_nccl:
-        loop, stub = RUNTIME_CHOICE._replace(nccl=knobs), collective_stub(call)
-        timing = executor.time(stub, Knobs(), nbytes, root=call.root, repeats=repeats, loop=loop)
         name, sms = (knobs.name, knobs.channels) if knobs else ("NCCL's own", 0)
-        return BaselineTiming(timing, name, stub, Knobs(), loop, sms, knobs)
+        loop = RUNTIME_CHOICE._replace(nccl=knobs)
+        own = ConfiguredProgram(collective_stub(call), Knobs(), loop, name)
+        return own.timed(own.on(executor, nbytes, root=call.root, repeats=repeats), sms, knobs)
     choice = nccl_choice(
         topology,
         call.name,
@@ -95,12 +93,9 @@ def time_nccl(
         nvls=executor.simulated,
     )
     ran = nccl_call(topology, call, nbytes, choice)
-    timing = executor.of_defaults.time(
-        ran.program, ran.knobs, nbytes, root=call.root, repeats=repeats, loop=ran.loop
-    )
+    timing = ran.on(executor.of_defaults, nbytes, root=call.root, repeats=repeats)
     # NCCL's kernels run one thread block a channel.
-    sms = choice.channels
-    return BaselineTiming(timing, ran.description, ran.program, ran.knobs, ran.loop, sms, knobs)
+    return ran.timed(timing, choice.channels, knobs)
 
 
 def nccl_timings(
@@ -109,7 +104,7 @@ def nccl_timings(
     call: Collective,
     nbytes: int,
     version: str = NCCL_VERSION,
-) -> list[BaselineTiming]:
+) -> list[TimedProgram]:
     """Return the times of NCCL's own algorithms with a user's knobs, the fastest first.
 
     Each algorithm and protocol runs with NCCL's own channels; where times have no noise the faster
@@ -117,7 +112,7 @@ def nccl_timings(
     collectives that NCCL does by grouped sends, which no tuner steers.
     """
 
-    def timed(knobs: NcclKnobs) -> list[BaselineTiming]:
+    def timed(knobs: NcclKnobs) -> list[TimedProgram]:
         try:
             return [time_nccl(executor, topology, call, nbytes, knobs, version=version)]
         except (Infeasible, InputError):
@@ -146,5 +141,5 @@ def _with_channels(knobs: NcclKnobs, channels: int) -> NcclKnobs:
     return NcclKnobs(algorithm=knobs.algorithm, protocol=knobs.protocol, channels=channels)
 
 
-def _us(timing: BaselineTiming) -> float:
+def _us(timing: TimedProgram) -> float:
     return timing.timing.us

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from tuccl.errors import Infeasible
-from tuccl.program import Knobs, Program
+from tuccl.program import Gpu, Knobs, Program
+from tuccl.runtime.executors.configured_program import ConfiguredProgram
 from tuccl.runtime.executors.executor import StepLoop
 from tuccl.runtime.nccl.choice import NcclChoice
 from tuccl.runtime.nccl.constants import MAX_CHANNELS, tuning_constants
@@ -17,7 +17,7 @@ from tuccl.synth.baseline.nccl_nvls import nvls_program
 from tuccl.synth.model.collective import Collective
 from tuccl.topology import Topology
 
-__all__ = ["NcclCall", "nccl_call", "program_once"]
+__all__ = ["collective_stub", "nccl_call", "program_once"]
 
 _ALGORITHMS = {"Ring": "ring", "Tree": "tree", "SendRecv": "p2p"}
 _RINGS = frozenset({"allreduce", "allgather", "reduce-scatter"})
@@ -25,17 +25,15 @@ _FIRST_WITH_PLANS = (2, 14, 0)  # ncclKernelPlan, src/enqueue.cc; 2.13's constan
 _MOST_THREADS = 512  # that a program's blocks may have for Simple
 
 
-@dataclass(frozen=True)
-class NcclCall:
-    """A program with the knobs and the loop of NCCL's kernel; ``description`` names the choice."""
-
-    program: Program
-    knobs: Knobs
-    loop: StepLoop
-    description: str
+def collective_stub(call: Collective) -> Program:
+    """Return a program without a step: it stands for what the runtime itself runs for ``call``."""
+    gpus = [Gpu(rank, 0, 0, 0, []) for rank in range(call.ranks)]
+    return Program("nccl", call.name, "Simple", 1, call.ranks, gpus)
 
 
-def nccl_call(topology: Topology, call: Collective, nbytes: int, choice: NcclChoice) -> NcclCall:
+def nccl_call(
+    topology: Topology, call: Collective, nbytes: int, choice: NcclChoice
+) -> ConfiguredProgram:
     """Return how NCCL runs ``choice`` on ``nbytes`` bytes; programs are made once per topology.
 
     Fewer channels where a program cannot have as many; the knobs say one channel, since NCCL does
@@ -55,7 +53,8 @@ def nccl_call(topology: Topology, call: Collective, nbytes: int, choice: NcclCho
     if choice.algorithm == "Tree":
         threads = max(choice.threads // 2 // 32, 1) * 32  # half of them sum, half pass on
     knobs = Knobs(choice.protocol, 1, threads)
-    return NcclCall(program, knobs, _walk(call, choice, nbytes), f"{choice.text}{reduced}")
+    loop = _walk(call, choice, nbytes)
+    return ConfiguredProgram(program, knobs, loop, f"{choice.text}{reduced}")
 
 
 def _program(

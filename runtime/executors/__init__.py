@@ -6,6 +6,7 @@ from tuccl.lazy import make_lazy
 
 if TYPE_CHECKING:
     from tuccl.runtime.executors.communicator import Communicator, communicator_id, group
+    from tuccl.runtime.executors.configured_program import ConfiguredProgram, TimedProgram
     from tuccl.runtime.executors.cuda import CudaExecutor, cuda_devices
     from tuccl.runtime.executors.executor import MSCCL_LOOP, Executor, StepLoop, Timing, TracedRun
     from tuccl.runtime.executors.loopback import LoopbackExecutor
@@ -13,13 +14,14 @@ if TYPE_CHECKING:
     from tuccl.runtime.executors.mpi import MpiExecutor
     from tuccl.runtime.executors.mpi_find import Mpi, find_mpi, find_mpis, glue_library
     from tuccl.runtime.executors.mpi_launch import Launch, usual_launch
-    from tuccl.runtime.executors.paired_timing import TimingCandidate, paired_timings, pool_timings
+    from tuccl.runtime.executors.paired_timing import paired_timings, pool_timings
     from tuccl.runtime.executors.plan_sim import PlanSimExecutor, PlanSimulator
     from tuccl.runtime.executors.sim import InterpreterSimExecutor, SimExecutor
 
 __all__ = [
     "MSCCL_LOOP",
     "Communicator",
+    "ConfiguredProgram",
     "CudaExecutor",
     "Effort",
     "Executor",
@@ -33,8 +35,8 @@ __all__ = [
     "PlanSimulator",
     "SimExecutor",
     "StepLoop",
+    "TimedProgram",
     "Timing",
-    "TimingCandidate",
     "TracedRun",
     "communicator_id",
     "cpu_threads",

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from statistics import median
 
 from tuccl.errors import InputError
-from tuccl.program import Knobs, Program
-from tuccl.runtime.executors.executor import MSCCL_LOOP, Executor, StepLoop, Timing
+from tuccl.runtime.executors.configured_program import ConfiguredProgram
+from tuccl.runtime.executors.executor import Executor, Timing
 
-__all__ = ["MOST_SPREAD", "TimingCandidate", "is_comparable", "paired_timings", "pool_timings"]
+__all__ = ["MOST_SPREAD", "is_comparable", "paired_timings", "pool_timings"]
 
 MOST_SPREAD = 1.5
 """Times whose 90th percentile is more than this times their 10th are not comparable."""
@@ -27,18 +26,9 @@ def is_comparable(samples_us: Sequence[float]) -> bool:
     return not ordered or ordered[round(0.9 * last)] <= MOST_SPREAD * ordered[round(0.1 * last)]
 
 
-@dataclass(frozen=True)
-class TimingCandidate:
-    """One of the programs that are timed against each other, with its knobs."""
-
-    program: Program
-    knobs: Knobs
-    loop: StepLoop = MSCCL_LOOP
-
-
 def paired_timings(
     executor: Executor,
-    candidates: Sequence[TimingCandidate],
+    candidates: Sequence[ConfiguredProgram],
     nbytes: int,
     *,
     root: int = 0,

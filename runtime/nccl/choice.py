@@ -17,13 +17,13 @@ from tuccl.runtime.nccl.constants import (
 )
 from tuccl.runtime.nccl.graph import NcclGraph, nccl_graph
 from tuccl.runtime.nccl.launch import chunk_bytes, launch
-from tuccl.runtime.nccl.model import available, ll128_is_safe, time_us
+from tuccl.runtime.nccl.model import allows_ll128, available, time_us
 from tuccl.runtime.nccl.sends import p2p_channels, p2p_chunk_bytes, p2p_parts, p2p_protocol
 from tuccl.runtime.nccl.thresholds import threshold_choice
 from tuccl.runtime.nccl.versions import NCCL_VERSION, nccl_group
 from tuccl.topology import Topology
 
-__all__ = ["NCCL_CHOICES", "NcclChoice", "nccl_choice"]
+__all__ = ["NCCL_CHOICES", "NcclChoice", "nccl_choice", "nccl_protocols"]
 
 NCCL_CHOICES = ("Ring", "Tree", "NVLS", "NVLSTree", "PAT", "SendRecv")
 _THRESHOLDS = "2.4"
@@ -138,6 +138,12 @@ def _check_protocol(group: str, protocol: str | None) -> None:
         )
 
 
+def nccl_protocols(topology: Topology, version: str = NCCL_VERSION) -> tuple[Protocol, ...]:
+    """Return the protocols that NCCL ``version`` holds safe on ``topology``, LL128 last."""
+    safe = allows_ll128(tuning_constants()[nccl_group(version)], nccl_graph(topology, version))
+    return ("LL", "Simple", "LL128") if safe else ("LL", "Simple")
+
+
 def _candidates(
     group: str,
     constants: TuningConstants,
@@ -148,7 +154,7 @@ def _candidates(
     nvls: bool,
 ) -> list[tuple[Algorithm, Protocol]]:
     """Return the pairs to choose from, in NCCL's order: the first of equals wins."""
-    safe = protocol == "LL128" or ll128_is_safe(constants, graph)
+    safe = protocol == "LL128" or allows_ll128(constants, graph)
     pairs = [
         (name, by)
         for name, by in available(constants, graph, collective)

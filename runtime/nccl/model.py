@@ -18,7 +18,7 @@ from tuccl.runtime.nccl.constants import (
 from tuccl.runtime.nccl.graph import NcclGraph
 from tuccl.runtime.nccl.search import Channels
 
-__all__ = ["available", "ll128_is_safe", "time_us"]
+__all__ = ["allows_ll128", "available", "time_us"]
 
 _LONE_HEAD_SHARE = 0.85
 _PAT_US, _PAT_LEVEL_US, _PAT_RANK_US = 8.0, 4.0, 2.8
@@ -53,7 +53,7 @@ def available(
     return tuple(pairs)
 
 
-def ll128_is_safe(constants: TuningConstants, graph: NcclGraph) -> bool:
+def allows_ll128(constants: TuningConstants, graph: NcclGraph) -> bool:
     """Return whether NCCL allows LL128: it corrupts data where 128-byte stores may be torn."""
     near = graph.nodes == 1 or graph.near_nic
     return near and graph.nvlink and graph.uniform and graph.capability in constants.ll128_on

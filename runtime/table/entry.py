@@ -11,6 +11,7 @@ import msgspec
 from tuccl.program import Knobs
 from tuccl.runtime.nccl.knobs import NcclKnobs
 from tuccl.synth.model.collective import REDUCING, ROOTED, CollectiveName
+from tuccl.synth.model.problem import ScheduleChoice
 
 __all__ = [
     "DATATYPE_CLASSES",
@@ -193,6 +194,11 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             raise ValueError("a program needs nchunks >= 1, knobs and max_safe_bytes >= 0")
         if not (self.in_place or self.out_of_place):
             raise ValueError("a program must run in place, out of place or both")
+
+    @property
+    def choice(self) -> ScheduleChoice:
+        """What the program's schedule was made by."""
+        return ScheduleChoice(self.sketch, self.method, self.chunks_per_rank)
 
     @property
     def is_default(self) -> bool:

@@ -9,10 +9,12 @@ from tuccl.errors import InputError
 from tuccl.program import Knobs, Program, default_buffer_bytes, to_xml, verify
 from tuccl.runtime.table.entry import Candidate, KnobValues, Source, Statistics
 from tuccl.synth.lowering.limits import fork_end
+from tuccl.synth.model.problem import ScheduleChoice
 
 __all__ = ["ProgramFile", "max_safe_bytes", "placements", "program_candidate", "program_file"]
 
 ALGORITHMS = "algorithms"
+_NO_CHOICE = ScheduleChoice("", "", 0)
 
 
 @dataclass(frozen=True)
@@ -97,18 +99,16 @@ def program_candidate(
     on: Source,
     stats: Statistics,
     name: str | None = None,
-    sketch: str = "",
-    method: str = "",
-    chunks_per_rank: int = 0,
+    choice: ScheduleChoice | None = None,
     notes: tuple[str, ...] = (),
 ) -> Candidate:
     """Return the candidate that runs ``file`` with ``knobs``, up to the size that is safe.
 
     Without a ``name`` it is made of the method, the program's checksum and the knobs.
     """
-    program = file.program
+    program, choice = file.program, choice or _NO_CHOICE
     return Candidate(
-        name=name or _candidate_name(method, file, knobs),
+        name=name or _candidate_name(choice.method, file, knobs),
         on=on,
         stats=stats,
         program=file.path,
@@ -117,9 +117,9 @@ def program_candidate(
         in_place=program.in_place,
         out_of_place=program.out_of_place,
         max_safe_bytes=file.max_safe_at(knobs.buffer_bytes),
-        sketch=sketch,
-        method=method,
-        chunks_per_rank=chunks_per_rank,
+        sketch=choice.sketch,
+        method=choice.method,
+        chunks_per_rank=choice.chunks_per_rank,
         sms=program.threadblocks,
         knobs=KnobValues.of(knobs),
         notes=notes,

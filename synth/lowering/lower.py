@@ -53,8 +53,8 @@ def lower(
 
     The program claims out of place, in place, or both, whichever the verifier proves. One for a
     single `placement` waits for nothing that only the other needs, and in place it copies nothing
-    onto itself. It cannot deadlock at any size (see `fuse_receives` and `credit`), but where sends go
-    first: that program claims the sizes at which the verifier proves that it cannot.
+    onto itself. It cannot deadlock at any size (see `fuse_receives` and `credit`), but where
+    sends go first: that program claims the sizes at which the verifier proves that it cannot.
 
     Raises:
         Infeasible: the schedule is wrong, is not right in this placement, or does not fit the

@@ -10,7 +10,16 @@ from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.solver import Budget
 from tuccl.topology import Topology
 
-__all__ = ["DEFAULT_OPTIONS", "Options", "Problem"]
+__all__ = ["DEFAULT_OPTIONS", "Options", "Problem", "ScheduleChoice"]
+
+
+@dataclass(frozen=True, order=True)
+class ScheduleChoice:
+    """What a schedule is made by: a method on a sketch, with so many chunks a rank."""
+
+    sketch: str
+    method: str
+    chunks_per_rank: int
 
 
 @dataclass(frozen=True, slots=True)

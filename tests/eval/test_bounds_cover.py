@@ -9,7 +9,7 @@ import pytest
 from tests.nccl_machines import RINGS, machine
 from tuccl.errors import Infeasible, InputError
 from tuccl.eval.comparison import bound_over
-from tuccl.runtime import BaselineTiming, SimExecutor
+from tuccl.runtime import SimExecutor, TimedProgram
 from tuccl.runtime.baseline import nccl_timings, time_nccl
 from tuccl.runtime.nccl.choice import nccl_choice
 from tuccl.runtime.nccl.versions import nccl_versions
@@ -20,9 +20,7 @@ LARGE = 1 << 30
 MACHINES = [(name, 1) for name in PROFILES] + [("ndv2", 2), ("ndv2", 3)]
 
 
-def choices(
-    topology: Topology, executor: SimExecutor, call: Collective
-) -> Iterator[BaselineTiming]:
+def choices(topology: Topology, executor: SimExecutor, call: Collective) -> Iterator[TimedProgram]:
     """What each version of NCCL chooses, equal choices once."""
     seen = set()
     for version in nccl_versions():
@@ -44,7 +42,7 @@ def test_no_version_of_nccl_beats_the_bound_that_covers_it(profile: str, hosts: 
         call = Collective(name, topology.ranks)
         for timed in choices(topology, executor, call):
             least_us = bound(topology, call, bound_over(timed.loop)).time_us(LARGE)
-            assert timed.timing.us >= least_us, (name, timed.description)
+            assert timed.timing.us >= least_us, (name, timed.name)
 
 
 def test_nvls_beats_the_bound_over_links_but_not_that_over_switches() -> None:
@@ -54,4 +52,4 @@ def test_nvls_beats_the_bound_over_links_but_not_that_over_switches() -> None:
     nvls = next(t for t in timed if t.nccl and t.nccl.algorithm == "NVLS")
     assert nvls.timing.us < bound(topology, call).time_us(LARGE)
     assert bound_over(nvls.loop) == "switches"
-    assert all(bound_over(t.loop) == "links" for t in timed if t.description.startswith("Ring"))
+    assert all(bound_over(t.loop) == "links" for t in timed if t.name.startswith("Ring"))

@@ -12,7 +12,7 @@ from tuccl.program import Knobs, Program
 from tuccl.runtime import (
     BASELINES,
     MSCCL_LOOP,
-    BaselineTiming,
+    ConfiguredProgram,
     Executor,
     SimExecutor,
     StepLoop,
@@ -261,7 +261,7 @@ def test_a_disturbed_machine_gives_no_speed_up_and_no_regression(
     tuned_us: tuple[float, ...], base_us: tuple[float, ...], comparable: bool
 ) -> None:
     call, stub = Collective("allgather", 4), Program("x", "allgather", "Simple", 1, 4, [])
-    default = BaselineTiming(samples(base_us), "Ring/LL/2ch", stub, Knobs())
+    default = ConfiguredProgram(stub, Knobs(), name="Ring/LL/2ch").timed(samples(base_us))
     timing = samples(tuned_us)
     row = comparison_row(call, 1 << 20, "nccl", default, timing, "ours", 1.0, "links")
     assert row.comparable is comparable and row.regression is comparable

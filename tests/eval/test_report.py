@@ -7,7 +7,8 @@ import pytest
 from tests.eval.conftest import LABEL, comparison
 from tuccl.eval import Comparison, PeerRow, html_report, plots_available, text_report
 from tuccl.eval import report as report_module
-from tuccl.tuning import Evaluation, Point, ScheduleChoice, StoredStudy
+from tuccl.synth import ScheduleChoice
+from tuccl.tuning import Evaluation, Point, StoredStudy
 
 
 def tree(page: str) -> ElementTree.Element:

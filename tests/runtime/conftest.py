@@ -13,6 +13,7 @@ from tuccl.runtime.table.entry import Candidate, Entry, Statistics, default_cand
 from tuccl.runtime.table.lookup import LookupTable
 from tuccl.runtime.table.programs import ProgramFile, program_candidate, program_file
 from tuccl.runtime.table.store import save_table
+from tuccl.synth import ScheduleChoice
 from tuccl.topology import Link, Node, Topology, signature
 
 RANKS = 4
@@ -85,7 +86,11 @@ def candidate(
     file: ProgramFile, us: float, knobs: Knobs | None = None, method: str = "ring", safe: int = 0
 ) -> Candidate:
     made = program_candidate(
-        file, knobs or Knobs(file.program.protocol), on="sim", stats=time_of(us), method=method
+        file,
+        knobs or Knobs(file.program.protocol),
+        on="sim",
+        stats=time_of(us),
+        choice=ScheduleChoice("", method, 0),
     )
     return msgspec.structs.replace(made, max_safe_bytes=safe or made.max_safe_bytes)
 

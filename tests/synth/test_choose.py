@@ -15,7 +15,7 @@ from tuccl.synth import (
     Collective,
     Schedule,
     SearchResult,
-    Synthesized,
+    SynthesizedProgram,
     Target,
     synthesize_best,
 )
@@ -70,7 +70,7 @@ def test_channels_and_protocol_are_chosen_for_the_size() -> None:
     dgx = load_profile("dgx-1v")
     mesh, ideal = full_mesh(dgx), machine_of(dgx)
 
-    def fastest(nbytes: int, knobs: Sequence[Knobs]) -> Synthesized:
+    def fastest(nbytes: int, knobs: Sequence[Knobs]) -> SynthesizedProgram:
         target = Target(dgx, Collective("allgather", 8), nbytes, ideal)
         return synthesize_best(target, Candidates([mesh], knobs, ("packing", "ring"))).programs[0]
 

@@ -23,7 +23,7 @@ from tuccl.runtime import (
 )
 from tuccl.runtime.table.entry import Entry
 from tuccl.sketches import full_mesh
-from tuccl.synth import COLLECTIVES, Collective, Problem, lower, make_schedule
+from tuccl.synth import COLLECTIVES, Collective, Problem, ScheduleChoice, lower, make_schedule
 from tuccl.synth.model.collective import ROOTED
 from tuccl.topology import Topology, join, keep_gpus, load_profile, signature
 
@@ -60,7 +60,9 @@ def write_table(
             file = program_file(made, root=root or 0)
             knobs = Knobs(protocol, buffer_bytes=1 << 16)
             file = program_file(made.replace(protocol=protocol), root=root or 0)
-            chosen = program_candidate(file, knobs, on="mpi", stats=time, method=method)
+            chosen = program_candidate(
+                file, knobs, on="mpi", stats=time, choice=ScheduleChoice("", method, 0)
+            )
             entries.append(
                 Entry(
                     collective=name,  # type: ignore[arg-type]

@@ -21,9 +21,10 @@ from tuccl.runtime import (
     Timing,
 )
 from tuccl.runtime.executors.knob_grid import CHANNELS, PROTOCOLS
+from tuccl.synth import ScheduleChoice
 from tuccl.topology import Topology, join, load_profile
 from tuccl.tuning import study_folder
-from tuccl.tuning.searches.space import Point, ScheduleChoice, Space
+from tuccl.tuning.searches.space import Point, Space
 
 DEFAULT_KNOBS = ("Simple", 1, 512, 4 << 20)
 

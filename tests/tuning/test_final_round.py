@@ -4,15 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuccl.runtime import (
-    BaselineTiming,
-    Timing,
-    program_file,
-)
+from tuccl.program import Knobs
+from tuccl.runtime import ConfiguredProgram, TimedProgram, Timing, program_file
 from tuccl.sketches import full_mesh
-from tuccl.synth import Collective, Problem, lower, make_schedule
+from tuccl.synth import Collective, Problem, ScheduleChoice, lower, make_schedule
 from tuccl.topology import Topology
-from tuccl.tuning import FinalRound, Point, ScheduleChoice, TimedPoint, beats, entries_of
+from tuccl.tuning import FinalRound, beats, entries_of
 
 TIMES = st.lists(st.floats(1.0, 1e6), min_size=1, max_size=30)
 
@@ -43,11 +40,10 @@ def final(topology: Topology, *timings: Timing) -> FinalRound:
     for method, timing in zip(("allpairs", "ring", "recursive"), timings, strict=False):
         choice = ScheduleChoice(mesh.name, method, 1)
         program = lower(make_schedule(Problem(call, mesh, 1, 1 << 20), method), protocol="LL")
-        candidates.append(TimedPoint(Point(choice, "LL", 1, 512, 1 << 19), program, timing))
-    program = candidates[0].program
-    default = BaselineTiming(
-        Timing(10.0, 20.0, (10.0,), "sim"), "Ring/LL/2ch", program, candidates[0].point.knobs
-    )
+        knobs = Knobs("LL", 1, 512, 1 << 19)
+        candidates.append(TimedProgram(program, knobs, timing=timing, choice=choice))
+    first = ConfiguredProgram(candidates[0].program, knobs, name="Ring/LL/2ch")
+    default = first.timed(Timing(10.0, 20.0, (10.0,), "sim"))
     return FinalRound(call, 1 << 20, "executor", default, tuple(candidates))
 
 
@@ -90,8 +86,8 @@ def test_of_equals_the_stock_one_stands_first_then_fewer_channels(topology: Topo
     made = final(topology, sim(8.0, 9.0), sim(8.001, 9.001), sim(8.002, 9.002))
     first, second, third = made.candidates
     candidates = (
-        replace(first, point=replace(first.point, channels=2, buffer_bytes=1 << 10)),
-        replace(second, point=replace(second.point, buffer_bytes=1 << 23)),
+        replace(first, knobs=Knobs("LL", 2, 512, 1 << 10)),
+        replace(second, knobs=Knobs("LL", 1, 512, 1 << 23)),
         third,
     )
     [entry], _ = entries_of(replace(made, candidates=candidates), 512, None)
@@ -105,10 +101,13 @@ def test_files_of_each_dialect_are_proven(dialect: str, topology: Topology) -> N
         make_schedule(Problem(call, full_mesh(topology), 1, 1024), "allpairs"), dialect=dialect
     )
     made = final(topology, sim(8.0, 9.0))
-    point = made.candidates[0].point
-    point = Point(point.choice, "Simple", 1, 512, 4 << 20)
     within = 9.0 if program.in_place else None
-    candidate = TimedPoint(point, program, Timing(8.0, within, (8.0,), "sim"))
+    candidate = TimedProgram(
+        program,
+        Knobs("Simple", 1, 512, 4 << 20),
+        timing=Timing(8.0, within, (8.0,), "sim"),
+        choice=made.candidates[0].choice,
+    )
     entries, files = entries_of(
         FinalRound(call, 1024, dialect, made.default, (candidate,)), 512, 2048
     )
@@ -132,9 +131,9 @@ def test_an_entry_keeps_what_needs_fewer_sms(topology: Topology) -> None:
     made = final(topology, sim(7.0, 8.0))
     [wide] = made.candidates
     [narrow] = (c for c in final(topology, sim(9.0, 9.0), sim(9.0, 9.0)).candidates[1:])
-    slow = replace(narrow, timing=sim(9.5, 9.5), point=replace(narrow.point, threads=256))
+    slow = replace(narrow, timing=sim(9.5, 9.5), knobs=Knobs("LL", 1, 256, 1 << 19))
     wides = tuple(
-        replace(wide, timing=sim(us, us + 1), point=replace(wide.point, threads=threads))
+        replace(wide, timing=sim(us, us + 1), knobs=Knobs("LL", 1, threads, 1 << 19))
         for us, threads in ((7.0, 512), (7.1, 480), (7.2, 448), (7.3, 416))
     )
     assert narrow.program.threadblocks < wide.program.threadblocks

@@ -3,9 +3,9 @@ import pytest
 from tuccl.errors import Infeasible
 from tuccl.program import verify
 from tuccl.sketches import candidate_sketches
-from tuccl.synth import Collective, Problem, Schedule, make_schedule
+from tuccl.synth import Collective, Problem, Schedule, ScheduleChoice, make_schedule
 from tuccl.topology import Topology, load_profile
-from tuccl.tuning import ProgramCache, ScheduleChoice, ll128_is_safe, programs
+from tuccl.tuning import ProgramCache, ll128_is_safe, programs
 from tuccl.tuning.programs import ROBUST
 
 SIZE = 1 << 20

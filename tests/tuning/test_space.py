@@ -6,7 +6,8 @@ from tests.tuning.conftest import small_space, tiny_space
 from tuccl.errors import Infeasible
 from tuccl.program import Knobs
 from tuccl.runtime.executors.knob_grid import BUFFERS, CHANNELS, PROTOCOLS, THREADS, WHOLE_GRID
-from tuccl.tuning import Point, ScheduleChoice, Space
+from tuccl.synth import ScheduleChoice
+from tuccl.tuning import Point, Space
 
 SPACE = small_space()
 

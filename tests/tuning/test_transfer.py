@@ -3,45 +3,65 @@
 from pathlib import Path
 
 from tests.tuning.conftest import Stand, small_space
-from tuccl.runtime import Candidate, load_table
+from tuccl.program import Knobs
+from tuccl.runtime import Candidate, Entry, LookupTable, default_candidate, load_table
 from tuccl.runtime.table.entry import KnobValues
 from tuccl.synth import Collective
 from tuccl.topology import Topology
-from tuccl.tuning import Point, ScheduleChoice, TuneOptions, tune
-from tuccl.tuning.transfer import TablePoint, nearest_points, table_points
+from tuccl.tuning import TuneOptions, tune
+from tuccl.tuning.transfer import nearest_points
+
+TOP = 1 << 40
 
 
-def point(method: str, channels: int, chunks: int = 1) -> Point:
-    return Point(ScheduleChoice("elsewhere", method, chunks), "LL", channels, 512, 1 << 19)
+def candidate(method: str, channels: int) -> Candidate:
+    return Candidate(
+        name=f"{method}-{channels}",
+        on="sim",
+        program=f"algorithms/{method}.xml",
+        sha256="0" * 64,
+        nchunks=1,
+        sketch="elsewhere",
+        method=method,
+        chunks_per_rank=1,
+        knobs=KnobValues.of(Knobs("LL", channels)),
+    )
+
+
+def entry(collective: str, low: int, high: int, tuned: int, *candidates: Candidate) -> Entry:
+    """An entry tuned at ``tuned`` bytes."""
+    return Entry(
+        collective=collective,  # type: ignore[arg-type]
+        min_bytes=low,
+        max_bytes=high,
+        candidates=(*candidates, default_candidate("sim", notes=(f"tuned at {tuned} bytes",))),
+        reduction_class="plain" if collective == "allreduce" else "none",
+    )
 
 
 def test_the_nearest_come_first_and_are_legal() -> None:
-    space = small_space()
-    points = [
-        TablePoint("allreduce", 1024.0, point("ring", 1)),
-        TablePoint("allgather", 65536.0, point("ring", 2)),
-        TablePoint("allgather", 2048.0, point("ring", 4)),
-        TablePoint("allgather", 2048.0, point("nosuch", 4)),
-        TablePoint("allgather", 1024.0, point("allpairs", 16)),
-    ]
-    near = nearest_points(points, Collective("allgather", 8), 8 * 1024, space, 9)
+    """The call has 1 KiB a rank."""
+    space, call = small_space(), Collective("allgather", 8)
+    few = entry("allgather", 0, 6000, 4 * 1024, candidate("allpairs", 16))
+    some = entry("allgather", 6000, 20000, 4 * 2048, candidate("nosuch", 4), candidate("ring", 4))
+    many = entry("allgather", 20000, TOP, 4 * 65536, candidate("ring", 2))
+    other = entry("allreduce", 0, TOP, 4 * 1024, candidate("ring", 1))
+    table = LookupTable(
+        name="t", signature="0" * 16, ranks=4, entries=(few, some, many, other), dialect="rccl"
+    )
+    near = nearest_points(table, call, 8 * 1024, space, 9)
     assert all(p in space for p in near)
     assert [p.choice.method for p in near] == ["allpairs", "ring", "ring", "ring"]
     assert [p.channels for p in near] == [8, 4, 2, 1]  # allpairs has at most 8 here
-    assert nearest_points(points, Collective("allgather", 8), 8 * 1024, space, 2) == near[:2]
+    assert nearest_points(table, call, 8 * 1024, space, 2) == near[:2]
 
 
-def test_a_table_has_the_points_that_won(topology: Topology, tmp_path: Path) -> None:
-    out = tmp_path / "table"
-    tune(Stand(topology), topology, ["allgather"], [1 << 18], out, TuneOptions(budget=30))
-    table = load_table(out).lookup
-    [first, *_] = table.entries[0].candidates
-    assert isinstance(first, Candidate) and isinstance(first.knobs, KnobValues)
-    known = table_points(table)
-    assert known[0].collective == "allgather"
-    assert known[0].bytes_per_rank == (1 << 18) / topology.ranks
-    assert known[0].point.choice == ScheduleChoice(
-        first.sketch, first.method, first.chunks_per_rank
-    )
-    assert known[0].point.knobs == first.knobs.knobs
-    assert len(known) == sum(not c.is_default for c in table.candidates)
+def test_a_search_begins_with_the_points_of_a_table(topology: Topology, tmp_path: Path) -> None:
+    """One evaluation is enough to find what a long search found."""
+    size, stand = [1 << 18], Stand(topology)
+    tune(stand, topology, ["allgather"], size, tmp_path / "table", TuneOptions(budget=60))
+    table = load_table(tmp_path / "table").lookup
+    again = TuneOptions(budget=8, start=table)
+    warm = tune(stand, topology, ["allgather"], size, tmp_path / "warm", again)
+    cold = tune(stand, topology, ["allgather"], size, tmp_path / "cold", TuneOptions(budget=60))
+    assert [row.best_us for row in warm.tuned] == [row.best_us for row in cold.tuned]

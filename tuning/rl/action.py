@@ -7,7 +7,8 @@ from typing import Annotated
 
 import msgspec
 
-from tuccl.tuning.searches.space import Point, ScheduleChoice, Space
+from tuccl.synth import ScheduleChoice
+from tuccl.tuning.searches.space import Point, Space
 
 __all__ = ["Action", "sketch_kind"]
 

@@ -7,11 +7,12 @@ import random
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from tuccl.synth import ScheduleChoice
 from tuccl.tuning.searches.coordinate_descent import coordinate_descent
 from tuccl.tuning.searches.initial_knobs import suited_points
 from tuccl.tuning.searches.initial_points import choices_in_turn
 from tuccl.tuning.searches.search import Search
-from tuccl.tuning.searches.space import Point, ScheduleChoice, Space
+from tuccl.tuning.searches.space import Point, Space
 
 __all__ = ["DescentSearch", "varied"]
 

@@ -6,7 +6,8 @@ import math
 
 from tuccl.program import default_buffer_bytes
 from tuccl.runtime.executors.knob_grid import THREADS
-from tuccl.tuning.searches.space import Point, ScheduleChoice, Space
+from tuccl.synth import ScheduleChoice
+from tuccl.tuning.searches.space import Point, Space
 
 __all__ = ["suited_points"]
 

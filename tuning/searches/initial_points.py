@@ -7,9 +7,9 @@ from itertools import islice
 
 from tuccl.program import Knobs
 from tuccl.runtime.executors.knob_grid import WHOLE_GRID, KnobGrid
-from tuccl.synth import MSCCL_DEFAULT_KNOBS
+from tuccl.synth import MSCCL_DEFAULT_KNOBS, ScheduleChoice
 from tuccl.tuning.searches.initial_knobs import suited_points
-from tuccl.tuning.searches.space import Channels, Point, ScheduleChoice, Space
+from tuccl.tuning.searches.space import Channels, Point, Space
 
 __all__ = ["choices_in_turn", "default_point", "initial_points"]
 

@@ -10,19 +10,11 @@ from itertools import accumulate
 from tuccl.errors import Infeasible
 from tuccl.program import Knobs
 from tuccl.runtime.executors.knob_grid import PROTOCOLS, WHOLE_GRID, KnobGrid
+from tuccl.synth import ScheduleChoice
 
-__all__ = ["Channels", "Dimension", "Point", "ScheduleChoice", "Space"]
+__all__ = ["Channels", "Dimension", "Point", "Space"]
 
 Channels = Mapping[str, tuple[int, ...]]
-
-
-@dataclass(frozen=True, order=True)
-class ScheduleChoice:
-    """A synthesis: a method on a sketch with so many chunks a rank."""
-
-    sketch: str
-    method: str
-    chunks_per_rank: int
 
 
 @dataclass(frozen=True, order=True)

@@ -11,7 +11,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from tuccl.errors import InputError
-from tuccl.tuning.searches.space import Point, ScheduleChoice
+from tuccl.synth import ScheduleChoice
+from tuccl.tuning.searches.space import Point
 from tuccl.tuning.searches.tpe import silence_optuna
 from tuccl.tuning.studies.storages import open_to_read
 

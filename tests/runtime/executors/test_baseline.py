@@ -63,7 +63,7 @@ def test_nccl_runs_its_own_choice(executor: Executor, topology: Topology) -> Non
     for nbytes in (1024, 1 << 20, 1 << 28):
         choice = nccl_choice(topology, "allreduce", nbytes)
         result = time_baseline(executor, topology, "nccl", "allreduce", nbytes)
-        assert result.description.startswith(choice.text)
+        assert result.name.startswith(choice.text)
         assert result.program.protocol == result.knobs.protocol == choice.protocol
         assert result.knobs.illegal() is None
 
@@ -73,7 +73,7 @@ def test_the_papers_default_is_one_configuration(executor: Executor, topology: T
     last = time_baseline(executor, topology, "msccl-default", "allgather", 1 << 28)
     assert first.program is last.program
     assert first.knobs == last.knobs == MSCCL_DEFAULT_KNOBS
-    assert first.description == last.description == "direct/Simple/1ch"
+    assert first.name == last.name == "direct/Simple/1ch"
 
 
 def test_unknown_defaults_and_collectives_are_refused(
@@ -106,7 +106,7 @@ def test_too_many_channels_for_a_program_are_said(
 
     monkeypatch.setattr(sys.modules["tuccl.runtime.baseline.nccl_call"], "nccl_program", limited)
     result = time_baseline(SimExecutor(topology), topology, "nccl", "allgather", 1 << 28)
-    assert result.description == "Ring/Simple/12ch (as 3ch)"
+    assert result.name == "Ring/Simple/12ch (as 3ch)"
 
 
 def test_from_2_14_on_a_process_hands_over_all_channels_at_once() -> None:

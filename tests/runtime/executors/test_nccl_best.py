@@ -45,7 +45,7 @@ def test_protocols_that_corrupt_data_are_not_counted(topology: Topology) -> None
     assert timed and all(t.nccl and t.nccl.protocol != "LL128" for t in timed)
     # A user who asks for it gets it all the same.
     unsafe = NcclKnobs(algorithm="Ring", protocol="LL128")
-    assert time_nccl(executor, topology, call, 1 << 20, unsafe).description.startswith("Ring/LL128")
+    assert time_nccl(executor, topology, call, 1 << 20, unsafe).name.startswith("Ring/LL128")
 
 
 def test_calls_that_no_tuner_steers_have_no_settings(topology: Topology) -> None:

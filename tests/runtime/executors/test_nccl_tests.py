@@ -113,7 +113,7 @@ def test_symmetric_windows_are_a_baseline_of_their_own(
     assert ["-R" in words for words in argv] == [False, True]
     assert argv[1][argv[1].index("-R") + 1] == "2"
     assert windows.timing.us != plain.timing.us
-    assert "symmetric" in windows.description
+    assert "symmetric" in windows.name
 
 
 def test_an_nccl_without_windows_is_not_timed_as_if_it_had_them(

@@ -10,10 +10,10 @@ from tuccl.errors import InputError
 from tuccl.program import Knobs, Program
 from tuccl.runtime import (
     MSCCL_LOOP,
+    ConfiguredProgram,
     Executor,
     StepLoop,
     Timing,
-    TimingCandidate,
     paired_timings,
 )
 
@@ -44,9 +44,9 @@ class Drifting(Executor):
         return Timing(us, us + 0.5, (us,), self.name, 1, (us + 0.5,), repeats, "rank 0")
 
 
-def entrants(handmade: ModuleType) -> list[TimingCandidate]:
+def entrants(handmade: ModuleType) -> list[ConfiguredProgram]:
     program = handmade.ring_allgather(2)
-    return [TimingCandidate(program, Knobs(threads=threads)) for threads in (128, 256, 512)]
+    return [ConfiguredProgram(program, Knobs(threads=threads)) for threads in (128, 256, 512)]
 
 
 def test_rounds_alternate_so_that_drift_hits_all_alike(handmade: ModuleType) -> None:

@@ -4,8 +4,9 @@ import pytest
 
 from tuccl.runtime import LoopbackExecutor, SimExecutor
 from tuccl.runtime.executors.knob_grid import CHANNELS, PROTOCOLS, WHOLE_GRID
+from tuccl.synth import ScheduleChoice
 from tuccl.topology import load_profile
-from tuccl.tuning import Point, ScheduleChoice, Space
+from tuccl.tuning import Point, Space
 
 
 def test_the_simulator_honours_every_knob() -> None:

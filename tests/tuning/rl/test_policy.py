@@ -13,7 +13,7 @@ from tuccl.tuning import (
     SimulatedCall,
     TuneOptions,
     load_policy,
-    run,
+    run_search,
     save_policy,
     train_policy,
     tune,
@@ -24,7 +24,7 @@ from tuccl.tuning.rl.bandit import Belief
 
 def best_us(call: SimulatedCall, policy: Policy | None, budget: int) -> float:
     search = RlSearch(call.space, policy=policy, state=call.state)
-    measurements = run(search, call.samples, budget)
+    measurements = run_search(search, call.samples, budget)
     return measurements.us(measurements.ranked()[0])
 
 
