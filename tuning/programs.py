@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
-from typing import Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 import msgspec
 
-from tuccl.errors import Infeasible
-from tuccl.program import Knobs, Program, default_buffer_bytes, to_xml, verify
+from tuccl.errors import Infeasible, InputError
+from tuccl.program import Knobs, Program, default_buffer_bytes, max_safe_bytes, to_xml
 from tuccl.runtime.executors.knob_grid import CHANNELS, PROTOCOLS, WHOLE_GRID, KnobGrid
 from tuccl.runtime.executors.plan_sim import plan_knobs
 from tuccl.runtime.nccl.graph import nccl_graph
@@ -100,13 +100,12 @@ class ProgramCache:
         # Every thread block must be resident at once, or they wait for ever for each other.
         resident = machine_of(topology).sm_count or self._limits.threadblocks
         self._most_threadblocks = min(self._limits.threadblocks, resident)
-        self._schedules: dict[tuple[object, ...], _NumberedSchedule | Infeasible] = {}
+        self._schedules = _Memo[_NumberedSchedule]()
         self._sketch_keys: dict[Sketch, bytes] = {}
         self._numbers: dict[tuple[object, ...], int] = {}
-        self._lowered: dict[tuple[int, Placement], Program | Infeasible] = {}
-        self._replicated: dict[tuple[int, Placement, int], Program | Infeasible] = {}
-        self._verified: dict[tuple[int, Placement, str, int], VerifiedProgram | Infeasible] = {}
-        self._safe: dict[tuple[int, Placement, str, int, int], int | Infeasible] = {}
+        self._lowered = _Memo[Program]()
+        self._replicated = _Memo[Program]()
+        self._verified = _Memo[VerifiedProgram]()
 
     def choices(self, sketches: Sequence[Sketch], nbytes: int) -> dict[ScheduleChoice, Channels]:
         """Return every choice worth a try, with the channels whose chunks divide the array.
@@ -198,49 +197,25 @@ class ProgramCache:
             size = 1
         if sketch not in self._sketch_keys:
             self._sketch_keys[sketch] = _sketch_key(sketch)
-        key = (self._sketch_keys[sketch], choice.method, choice.chunks_per_rank, size)
-        if key not in self._schedules:
-            self._schedules[key] = self._synthesize(sketch, choice, size)
-        return _or_raise(self._schedules[key])
+        key = self._sketch_keys[sketch], choice.method, choice.chunks_per_rank, size
+        return self._schedules.get(key, lambda: self._synthesize(sketch, choice, size))
 
-    def _synthesize(
-        self, sketch: Sketch, choice: ScheduleChoice, nbytes: int
-    ) -> _NumberedSchedule | Infeasible:
-        try:
-            if choice.method in DEFAULT_METHODS:
-                form = DEFAULT_METHODS[choice.method]
-                schedule = msccl_default(self.topology, self.collective, form)
-            else:
-                schedule = make_schedule(
-                    Problem(self.collective, sketch, choice.chunks_per_rank, nbytes, self.topology),
-                    choice.method,
-                )
-        except Infeasible as error:
-            return error
+    def _synthesize(self, sketch: Sketch, choice: ScheduleChoice, nbytes: int) -> _NumberedSchedule:
+        if choice.method in DEFAULT_METHODS:
+            form = DEFAULT_METHODS[choice.method]
+            schedule = msccl_default(self.topology, self.collective, form)
+        else:
+            chunks = choice.chunks_per_rank
+            problem = Problem(self.collective, sketch, chunks, nbytes, self.topology)
+            schedule = make_schedule(problem, choice.method)
         content = (schedule.nchunks, schedule.transfers, schedule.scratch, schedule.hints)
         return _NumberedSchedule(schedule, self._numbers.setdefault(content, len(self._numbers)))
 
     def _lower(self, numbered: _NumberedSchedule, placement: Placement = "any") -> Program:
-        key = numbered.number, placement
-        if key not in self._lowered:
-            try:
-                bare = lower(numbered.schedule, dialect=self.dialect, placement=placement)
-                # What is safe depends on protocol and channels: proven for each.
-                self._lowered[key] = bare.replace(min_bytes=0, max_bytes=1)
-            except Infeasible as error:
-                self._lowered[key] = error
-        return _or_raise(self._lowered[key])
+        def make() -> Program:
+            return lower(numbered.schedule, dialect=self.dialect, placement=placement)
 
-    def _replicate(
-        self, numbered: _NumberedSchedule, placement: Placement, channels: int
-    ) -> Program:
-        key = numbered.number, placement, channels
-        if key not in self._replicated:
-            try:
-                self._replicated[key] = replicate(self._lower(numbered, placement), channels)
-            except Infeasible as error:
-                self._replicated[key] = error
-        return _or_raise(self._replicated[key])
+        return self._lowered.get((numbered.number, placement), make)
 
     def program(
         self,
@@ -264,38 +239,40 @@ class ProgramCache:
         size = buffer_bytes or default_buffer_bytes(protocol, self.dialect)
         if self.as_plans and plan_knobs(Knobs(protocol, channels, 512, size)).group_size > 1:
             channels = 1
-        key = (numbered.number, placement, protocol, channels)
-        if key not in self._verified:
-            try:
-                bare = self._replicate(numbered, placement, channels)
-                self._verified[key] = self._proven(bare.replace(protocol=protocol))
-            except Infeasible as error:
-                self._verified[key] = error
-        proven = _or_raise(self._verified[key])
-        if buffer_bytes in (0, default_buffer_bytes(protocol, self.dialect)):
-            return proven
-        sized = (*key, buffer_bytes)
-        if sized not in self._safe:
-            self._safe[sized] = self._safe_bytes(proven.program, buffer_bytes)
-        return replace(proven, max_safe_bytes=_or_raise(self._safe[sized]))
+        copies = numbered.number, placement, channels
 
-    def _safe_bytes(self, program: Program, buffer_bytes: int) -> int | Infeasible:
-        """Largest safe size in bytes; the sizes that the program claims do not count."""
-        bare = program.replace(min_bytes=0, max_bytes=1)
-        report = verify(bare, self.dialect, self.collective.root, buffer_bytes)
-        if report.ok:
-            return report.max_safe_bytes
-        return Infeasible(
-            f"{program.name[:60]}: unsafe at every size with a buffer of {buffer_bytes} bytes"
-        )
+        def verify() -> VerifiedProgram:
+            base = self._lower(numbered, placement)
+            bare = self._replicated.get(copies, lambda: replicate(base, channels))
+            return self._proven(bare.replace(protocol=protocol, min_bytes=0, max_bytes=1), size)
 
-    def _proven(self, program: Program) -> VerifiedProgram:
-        report = verify(program, self.dialect, self.collective.root)
-        if not report.ok:
-            first = report.errors[0]
-            raise Infeasible(f"{program.name[:60]}: {first.message} [{first.code}]")
+        return self._verified.get((*copies, protocol, size), verify)
+
+    def _proven(self, program: Program, buffer_bytes: int) -> VerifiedProgram:
+        try:
+            safe = max_safe_bytes(program, self.dialect, self.collective.root, buffer_bytes)
+        except InputError as error:
+            raise Infeasible(str(error)) from None
         text = to_xml(program, self.dialect).encode()
-        return VerifiedProgram(program, report.max_safe_bytes, hashlib.sha256(text).hexdigest())
+        return VerifiedProgram(program, safe, hashlib.sha256(text).hexdigest())
+
+
+class _Memo(Generic[_T]):
+    """What was made, by its key; what cannot be made with its reason."""
+
+    def __init__(self) -> None:
+        self._values: dict[tuple[object, ...], _T | Infeasible] = {}
+
+    def get(self, key: tuple[object, ...], make: Callable[[], _T]) -> _T:
+        if key not in self._values:
+            try:
+                self._values[key] = make()
+            except Infeasible as error:
+                self._values[key] = error
+        value = self._values[key]
+        if isinstance(value, Infeasible):
+            raise value
+        return value
 
 
 def ll128_is_safe(topology: Topology, pairs: Iterable[tuple[int, int]]) -> bool:
@@ -330,9 +307,3 @@ def _sketch_key(sketch: Sketch) -> bytes:
 
 def _divides(nbytes: int, nchunks: int) -> bool:
     return nbytes % (nchunks * _ELEMENT_BYTES) == 0
-
-
-def _or_raise(value: _T | Infeasible) -> _T:
-    if isinstance(value, Infeasible):
-        raise value
-    return value

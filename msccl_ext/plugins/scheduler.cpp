@@ -161,17 +161,13 @@ void Scheduler::prove() {
 }
 
 std::int64_t Scheduler::proven_bytes(const std::string& path, int root, std::int64_t buffer) const {
-  std::string why;
   try {
-    const Dialect dialect = table_->dialect();
-    const VerifyReport report = verify(parse_xml(file_text(path), path), dialect, root, buffer);
-    if (report.ok()) return report.max_safe_bytes;
-    why = path + ": " + report.errors.front().message;
+    return max_safe_bytes(parse_xml(file_text(path), path), table_->dialect(), root, buffer);
   } catch (const Error& error) {
-    why = error.what();
+    log_.warn(std::string(error.what()) + "; it is not run with buffers of " +
+              std::to_string(buffer) + " bytes");
+    return kUnsafe;
   }
-  log_.warn(why + "; it is not run with buffers of " + std::to_string(buffer) + " bytes");
-  return kUnsafe;
 }
 
 std::string Scheduler::path_of(std::uint32_t program) const {

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from tuccl.program import Program, default_buffer_bytes, verify
+from tuccl.errors import InputError
+from tuccl.program import Program, default_buffer_bytes, max_safe_bytes
 from tuccl.runtime.table.entry import Candidate, Entry, KnobValues
 from tuccl.runtime.table.lookup import WITH_TUNER
 from tuccl.runtime.table.programs import placements
@@ -146,19 +147,14 @@ class _Proofs:
 
     def _proven(self, path: str, buffer_bytes: int) -> int | None:
         """The least of the safe sizes of the files that the program becomes in the dialect."""
-        program = self._stored.programs[path].replace(min_bytes=0, max_bytes=1)
-        safe = []
-        for single in placements(program, self._dialect):
-            report = verify(single, self._dialect, 0, buffer_bytes)
-            if not report.ok:
-                self._refuse(f"{path} left out: not {self._dialect}: {report.errors[0].message}")
-                return None
-            safe.append(report.max_safe_bytes)
+        singles = placements(self._stored.programs[path], self._dialect)
+        try:
+            safe = [max_safe_bytes(single, self._dialect, 0, buffer_bytes) for single in singles]
+        except InputError as error:
+            if (note := f"left out: not {self._dialect}: {error}") not in self.notes:
+                self.notes.append(note)
+            return None
         return min((limit for limit in safe if limit), default=0)
-
-    def _refuse(self, note: str) -> None:
-        if note not in self.notes:
-            self.notes.append(note)
 
 
 def _proven(entry: Entry, proofs: _Proofs, buffers: dict[str, int] | None) -> Entry:

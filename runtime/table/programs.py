@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from tuccl.errors import InputError
-from tuccl.program import Knobs, Program, default_buffer_bytes, to_xml, verify
+from tuccl.program import Knobs, Program, default_buffer_bytes, max_safe_bytes, to_xml
 from tuccl.runtime.table.entry import Candidate, KnobValues, Source, Statistics
 from tuccl.synth.lowering.limits import fork_end
 from tuccl.synth.model.problem import ScheduleChoice
 
-__all__ = ["ProgramFile", "max_safe_bytes", "placements", "program_candidate", "program_file"]
+__all__ = ["ProgramFile", "placements", "program_candidate", "program_file"]
 
 ALGORITHMS = "algorithms"
 _NO_CHOICE = ScheduleChoice("", "", 0)
@@ -59,7 +58,7 @@ def program_file(program: Program, dialect: str = "executor", root: int = 0) -> 
         InputError: it fails to verify, or the dialect cannot express it.
     """
     dialect = program_dialect(dialect)
-    safe = max_safe_bytes(program, dialect, root, 0)
+    safe = max_safe_bytes(program, dialect, root)
     top = safe
     if dialect == "fork":  # half open, and 0 is an empty range
         top = min(safe + 1 if safe else 1 << 40, fork_end(program, 0) or 1 << 40)
@@ -77,19 +76,6 @@ def placements(program: Program, dialect: str) -> tuple[Program, ...]:
     if dialect != "fork" or not (program.in_place and program.out_of_place):
         return (program,)
     return program.replace(in_place=False), program.replace(out_of_place=False)
-
-
-def max_safe_bytes(program: Program, dialect: str, root: int, buffer_bytes: int) -> int:
-    """Return the largest safe size in bytes, 0 for every size, whatever sizes ``program`` claims.
-
-    Raises:
-        InputError: it fails to verify.
-    """
-    bare = program.replace(min_bytes=0, max_bytes=1)
-    report = verify(bare, program_dialect(dialect), root, buffer_bytes)
-    if not report.ok:
-        raise InputError(f"program {program.name[:60]!r}: {report.errors[0].message}")
-    return report.max_safe_bytes
 
 
 def program_candidate(

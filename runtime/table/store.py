@@ -11,12 +11,12 @@ from pathlib import Path
 import msgspec
 
 from tuccl.errors import InputError
-from tuccl.program import Program, parse_xml
+from tuccl.program import Program, max_safe_bytes, parse_xml
 from tuccl.runtime.table.atomic_dir import previous_directory, replace_directory
 from tuccl.runtime.table.entry import Candidate
 from tuccl.runtime.table.lookup import FORMAT, LookupTable
 from tuccl.runtime.table.preference import table_preferring
-from tuccl.runtime.table.programs import ProgramFile, max_safe_bytes
+from tuccl.runtime.table.programs import ProgramFile, program_dialect
 from tuccl.runtime.table.text import table_text
 from tuccl.topology import Topology, decode_topology, encode_topology, signature
 
@@ -226,7 +226,7 @@ def _check_programs(source: Path, table: LookupTable, programs: Mapping[str, Pro
         key = (path, entry.root or 0, knobs.buffer_bytes)
         if key not in proofs:
             try:
-                proofs[key] = max_safe_bytes(program, table.dialect, *key[1:])
+                proofs[key] = max_safe_bytes(program, program_dialect(table.dialect), *key[1:])
             except InputError as error:
                 raise InputError(f"{_cut(source / path)}: {str(error)[:300]}") from None
         if proofs[key] and not 0 < candidate.max_safe_bytes <= proofs[key]:

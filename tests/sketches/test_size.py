@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,6 +54,15 @@ def test_chunks_are_equal_and_aligned_where_they_can_be(
         assert nbytes // count % align == 0
         better = range(count + 1, nchunks + 1)
         assert not any(nbytes % more == 0 and nbytes // more % align == 0 for more in better)
+
+
+@given(lines=st.integers(1, 1 << 20), nchunks=st.integers(1, 64), power=st.integers(4, 12))
+def test_alignment_steps_down_by_halves_to_a_line(lines: int, nchunks: int, power: int) -> None:
+    nbytes = 16 * lines
+    align = math.gcd(nbytes, 1 << power)
+    chunk = nbytes // aligned_chunks(nbytes, nchunks, 1 << power)
+    assert chunk % align == 0
+    assert aligned_chunks(nbytes, nchunks, 1 << power) == aligned_chunks(nbytes, nchunks, align)
 
 
 @pytest.mark.parametrize("numbers", [(0, 1, 1), (1, 0, 1), (1, 1, 0)])

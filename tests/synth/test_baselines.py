@@ -96,3 +96,17 @@ def test_unknown_form_is_refused(t: Topology) -> None:
         msccl_default(t, Collective("allgather", 16), "naive")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="8 ranks on a topology of 16"):
         msccl_default(t, Collective("allgather", 8))
+
+
+@pytest.mark.parametrize("name", ["allgather", "allreduce"])
+def test_faithful_sends_inside_hosts_first_and_sums_other_hosts_first(name: str) -> None:
+    """As TACCL orders by time: what crosses hosts arrives last, and reversed is summed first."""
+    pod = join(load_profile("v100x4"), 2)
+    transfers = msccl_default(pod, Collective(name, 8), "faithful").transfers
+    remote = [t for t in transfers if not t.local]
+    sends, sums = (
+        [pod.host_of(t.src) != pod.host_of(t.dst) for t in remote if t.reduce == reduces]
+        for reduces in (False, True)
+    )
+    assert sends == sorted(sends)
+    assert sums == sorted(sums, reverse=True)

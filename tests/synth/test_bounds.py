@@ -22,6 +22,7 @@ from tuccl.synth.bounds.bound import (
 )
 from tuccl.synth.bounds.cuts import delivery_cut
 from tuccl.synth.bounds.graph import Arc, Fabric, direct_fabric, topology_fabric
+from tuccl.synth.bounds.partitions import _partition
 from tuccl.synth.model.collective import Collective
 from tuccl.topology import Link, Node, Topology
 
@@ -312,3 +313,25 @@ def test_bounds_over_switches_are_named_and_never_below_those_over_links() -> No
     )
     call = Collective("allreduce", 2)
     assert bound(mesh, call, "switches").algbw_gbs == bound(mesh, call).algbw_gbs
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_an_allreduce_run_backwards_has_the_same_bound(seed: int) -> None:
+    """Reversing every link turns what leaves a part into what enters it, and back."""
+    rng = random.Random(seed)
+    fabric = random_fabric(rng, rng.randint(2, 5), rng.randint(0, 2))
+    sides = [
+        ([frozenset({gpu}) for gpu in range(fabric.ranks)], "GPUs"),
+        ([frozenset({0}), frozenset(range(1, fabric.ranks))], "sides"),
+    ]
+    for parts, what in sides:
+        assert _partition(fabric, parts, what).rate == _partition(fabric.reverse, parts, what).rate
+    assert allreduce_cut(fabric).ratio == allreduce_cut(fabric.reverse).ratio
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_an_allreduce_carries_all_through_the_narrowest_cut_of_each_direction(seed: int) -> None:
+    """What any GPU has must get to every other: brute force over all cuts between two GPUs."""
+    fabric = random_fabric(random.Random(seed), 4, 1)
+    narrowest = min(leaving(fabric, side) for side in all_sides(fabric))
+    assert allreduce_cut(fabric).ratio >= 1 / narrowest

@@ -164,7 +164,12 @@ def test_damaged_matrices_are_refused_with_line_and_mend(tmp_path: Path) -> None
     )
     assert ":4: a second row of GPU1" in refusal(OLD.replace("GPU2\tSOC", "GPU1\tSOC"), tmp_path)
     assert ":1: a column twice" in refusal(OLD.replace("\tGPU1", "\tGPU0", 1), tmp_path)
-    for cell, put in (("1    N/A", "N/A"), ("1    N/A", "5000 N/A"), ("56-111,", "111-56,")):
+    for cell, put in (
+        ("1    N/A", "N/A"),
+        ("1    N/A", "5000 N/A"),
+        ("56-111,", "111-56,"),
+        ("56-111,", "56-168,"),
+    ):
         assert ":6: the row of GPU4 is damaged" in refusal(ONE_DOWN.replace(cell, put), tmp_path)
     assert "CPU Affinity '0-9;20-29'" in refusal(OLD.replace("0-9,20", "0-9;20", 1), tmp_path)
     assert "topo -p2p" in refusal(

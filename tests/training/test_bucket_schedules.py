@@ -189,3 +189,34 @@ def test_scaled_bytes_under_scaled_costs_take_the_same_time() -> None:
         larger = simulate_steps(model, schedule.scaled(4.0), costs.scaled(0.25))
         assert larger.step_us == pytest.approx(as_planned.step_us)
         assert sum(b.nbytes for b in schedule.scaled(4.0).buckets) == 4 * model.nbytes
+
+
+def test_a_cap_below_the_first_buckets_own_holds_for_the_first_too() -> None:
+    assert ddp_groups([60, 60, 60, 60], 100) == ((2, 4), (0, 2))
+
+
+def all_groups(count: int) -> list[tuple[Group, ...]]:
+    """Return every way to cut tensors into groups, the last tensors first."""
+    cuts = itertools.product((False, True), repeat=count - 1)
+    edges = ([0, *(n + 1 for n, cut in enumerate(each) if cut), count] for each in cuts)
+    return [tuple(reversed(list(itertools.pairwise(each)))) for each in edges]
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_of_equally_early_groups_those_of_fewer_calls_are_taken(seed: int) -> None:
+    """By brute force over the groups that end earliest after each of their calls."""
+    rng = random.Random(seed)
+    sizes = [rng.randint(1, 3) for _ in range(6)]
+    ready = sorted((float(rng.randint(0, 12)) for _ in sizes), reverse=True)
+    cost = [float(rng.randint(0, 6)) for _ in range(sum(sizes) + 1)].__getitem__
+
+    def ends(groups: tuple[Group, ...]) -> dict[int, float]:
+        parts = (groups[: n + 1] for n in range(len(groups)))
+        return {part[-1][0]: groups_end_us(sizes, ready, part, cost) for part in parts}
+
+    every = all_groups(len(sizes))
+    least = {n: min(e[n] for e in map(ends, every) if n in e) for n in range(len(sizes))}
+    calls = [len(g) for g in every if all(least[n] == us for n, us in ends(g).items())]
+    made = merged_groups_exact(sizes, ready, cost)
+    assert groups_end_us(sizes, ready, made, cost) == least[0]
+    assert len(made) == min(calls)

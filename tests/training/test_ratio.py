@@ -106,3 +106,21 @@ def test_a_schedule_that_does_not_rise_is_refused() -> None:
     for steps in ((1,), (0, 5, 5), ()):
         with pytest.raises(InputError, match="rise from 0"):
             ScheduledMonitor([(step, Link(1.0, 1.0)) for step in steps])
+
+
+def test_the_choice_knows_no_unit_and_no_common_time() -> None:
+    """Each objective counts by its place along the front: scaled or moved, the choice stays."""
+    pytest.importorskip("scipy")
+    link = Link(1000.0, 0.125)
+    chosen = choose_ratio(TRIED, lambda c: us_on(link, c)).ratio
+    slower = [TriedRatio(one.ratio, 50.0 * one.compression_us, one.gain) for one in TRIED]
+    assert choose_ratio(slower, lambda c: 50.0 * us_on(link, c)).ratio == pytest.approx(chosen)
+    assert choose_ratio(TRIED, lambda c: 1e6 + us_on(link, c)).ratio == pytest.approx(chosen)
+
+
+def test_times_that_grow_faster_than_bytes_give_no_negative_latency() -> None:
+    monitor = CallMonitor(8, Link(100.0, 9.0))
+    for nbytes in (50_000, 100_000, 200_000, 400_000):
+        monitor.observe("allgather", nbytes, nbytes**1.5 / 1e5)
+    assert monitor.link(4).alpha_us >= 0
+    assert monitor.link(4).gbs > 0

@@ -141,3 +141,11 @@ def test_an_entry_keeps_what_needs_fewer_sms(topology: Topology) -> None:
     sms = [c.sms for c in entry.candidates[:-1]]
     assert sms == [wide.program.threadblocks] * 3 + [narrow.program.threadblocks]
     assert {f.path for f in files} == {c.program for c in entry.candidates if c.program}
+
+
+def test_more_samples_make_a_small_gain_sure() -> None:
+    """The noise of a mean falls with the root of the number of its samples."""
+    noisy = [10.0, 11.0, 9.0, 10.5, 9.5]
+    faster = [0.95 * us for us in noisy]
+    assert not beats(faster, noisy)
+    assert beats(10 * faster, 10 * noisy)

@@ -49,12 +49,17 @@ class Clock:
     """Times by formula: latency in us and bytes a us of each name, out of place and in place."""
 
     def __init__(
-        self, rates: Mapping[str, tuple[float, float]], in_place: float = 1.0, noise: float = 0.0
+        self,
+        rates: Mapping[str, tuple[float, float]],
+        in_place: float = 1.0,
+        noise: float = 0.0,
+        samples: int = 5,
     ) -> None:
         self.rates = rates
         self.calls = 0
         self._in_place = in_place
         self._noise = noise
+        self._samples = samples
         self._rng = random.Random(5)
 
     def us(self, name: str, nbytes: int) -> float:
@@ -70,7 +75,7 @@ class Clock:
         if not self._noise:
             return Timing(us, self._in_place * us, (us,), "sim")
         out, within = (
-            tuple(us * math.exp(self._rng.gauss(0.0, self._noise)) for _ in range(5))
+            tuple(us * math.exp(self._rng.gauss(0.0, self._noise)) for _ in range(self._samples))
             for _ in range(2)
         )
         return Timing(out[0], within[0], out, "mpi", samples_us_ip=within)
@@ -207,3 +212,13 @@ def test_ranges_of_many_sizes_meet() -> None:
     check_entries(entries)
     assert all(a.max_bytes == b.min_bytes for a, b in pairwise(entries))
     assert [chosen(entries, n) for n in sizes] == names
+
+
+def test_more_samples_find_a_border_within_the_noise() -> None:
+    rates = {"a": (5.0, 1000.0), "b": (80.0, 1100.0), "default": (900.0, 500.0)}
+    tuned = {LOW: (entry(candidate("a")),), HIGH: (entry(candidate("b")),)}
+    few, many = (Clock(rates, noise=0.08, samples=samples) for samples in (5, 4000))
+    at_few, at_many = (entries_to_borders(tuned, clock)[1].min_bytes for clock in (few, many))
+    border = crossing(many, "a", "b")
+    assert at_many == pytest.approx(border, rel=0.1)
+    assert abs(at_few - border) > abs(at_many - border)

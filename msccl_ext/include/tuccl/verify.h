@@ -48,4 +48,10 @@ struct VerifyReport {
 VerifyReport verify(const Program& program, Dialect dialect, int root = 0,
                     std::int64_t buffer_bytes = 0);
 
+/// The largest size in bytes at which `program` is safe, whatever sizes it claims; 0: every size.
+///
+/// Throws InputError, which names the program, where it is wrong; and what `verify` throws.
+std::int64_t max_safe_bytes(Program program, Dialect dialect, int root = 0,
+                            std::int64_t buffer_bytes = 0);
+
 }  // namespace tuccl

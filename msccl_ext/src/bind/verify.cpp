@@ -88,6 +88,16 @@ void bind_verify(nb::module_& m) {
       "program"_a, "dialect"_a = "executor", "root"_a = 0, "buffer_bytes"_a = 0,
       "Proves that the program as `dialect` runs it computes its collective, cannot deadlock and "
       "has no race. Never raises on a bad program: it reports.");
+  m.def(
+      "max_safe_bytes",
+      [](const Program& program, std::string_view dialect, int root, std::int64_t buffer_bytes) {
+        const Dialect runtime = dialect_from(dialect);
+        nb::gil_scoped_release release;
+        return max_safe_bytes(program, runtime, root, buffer_bytes);
+      },
+      "program"_a, "dialect"_a = "executor", "root"_a = 0, "buffer_bytes"_a = 0,
+      "The largest size in bytes at which the program is safe with a buffer (0: the protocol's "
+      "default), whatever sizes it claims; 0: every size. InputError where it is wrong.");
 }
 
 }  // namespace tuccl

@@ -58,4 +58,14 @@ VerifyReport verify(const Program& program, Dialect dialect, int root, std::int6
   return findings.take();
 }
 
+std::int64_t max_safe_bytes(Program program, Dialect dialect, int root, std::int64_t buffer_bytes) {
+  program.min_bytes = 0;
+  program.max_bytes = 1;
+  const VerifyReport report = verify(program, dialect, root, buffer_bytes);
+  if (report.ok()) return report.max_safe_bytes;
+  const Finding& first = report.errors.front();
+  const std::string where = program.path.empty() ? program.name.substr(0, 60) : program.path;
+  throw InputError(where + ": " + first.message + " [" + first.code + "]");
+}
+
 }  // namespace tuccl
