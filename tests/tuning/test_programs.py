@@ -1,7 +1,7 @@
 import pytest
 
 from tuccl.errors import Infeasible
-from tuccl.program import verify
+from tuccl.program import default_buffer_bytes, verify
 from tuccl.sketches import candidate_sketches
 from tuccl.synth import Collective, Problem, Schedule, ScheduleChoice, make_schedule
 from tuccl.topology import Topology, load_profile
@@ -78,23 +78,17 @@ def test_safety_is_proven_with_the_points_own_buffer(
     mesh = candidate_sketches(cluster, "allgather", SIZE)[-1]
     proofs: list[int] = []
 
-    class Report:
-        ok = True
-        errors = ()
-
-        def __init__(self, buffer_bytes: int) -> None:
-            self.max_safe_bytes = 100 * (buffer_bytes or 1000)
-
-    def counted(program: object, dialect: str, root: int, buffer_bytes: int = 0) -> Report:
+    def counted(program: object, dialect: str, root: int, buffer_bytes: int) -> int:
         proofs.append(buffer_bytes)
-        return Report(buffer_bytes)
+        return 100 * buffer_bytes
 
-    monkeypatch.setattr(programs, "verify", counted)
+    monkeypatch.setattr(programs, "max_safe_bytes", counted)
+    usual = default_buffer_bytes("LL", made.dialect)
     choice = ScheduleChoice(mesh.name, "allpairs", 1)
-    for buffer_bytes, safe in ((0, 100_000), (512, 51_200), (1024, 102_400), (512, 51_200)):
+    for buffer_bytes in (0, 512, 1024, 512, usual):
         program = made.program(mesh, choice, SIZE, "LL", 1, buffer_bytes)
-        assert program.max_safe_bytes == safe
-    assert proofs == [0, 512, 1024]
+        assert program.max_safe_bytes == 100 * (buffer_bytes or usual)
+    assert proofs == [usual, 512, 1024]
 
 
 def test_each_protocol_of_a_paired_program_is_safe_up_to_a_size_of_its_own(
