@@ -5,7 +5,11 @@ from typing import TYPE_CHECKING
 from tuccl.lazy import make_lazy
 
 if TYPE_CHECKING:
-    from tuccl.runtime.jobs.bootstrap import BOOTSTRAP_VARIABLES, rendezvous_address, rendezvous_server
+    from tuccl.runtime.jobs.bootstrap import (
+        BOOTSTRAP_VARIABLES,
+        rendezvous_address,
+        rendezvous_server,
+    )
     from tuccl.runtime.jobs.hosts import (
         HOST_LAUNCHERS,
         HOST_TOOLS,
@@ -21,7 +25,13 @@ if TYPE_CHECKING:
     from tuccl.runtime.jobs.launcher import JobLauncher, forwarding, job_launcher
     from tuccl.runtime.jobs.log_verdict import Verdict, verdicts
     from tuccl.runtime.jobs.machine_check import changed_machine
-    from tuccl.runtime.jobs.nccl_log import JobLog, LoggedCommunicator, Process, read_lines, read_log
+    from tuccl.runtime.jobs.nccl_log import (
+        JobLog,
+        LoggedCommunicator,
+        Process,
+        read_lines,
+        read_log,
+    )
     from tuccl.runtime.jobs.plugin_check import PluginAnswer, check_plugin
     from tuccl.runtime.jobs.plugins import (
         SchedulerCall,
