@@ -1,6 +1,7 @@
 # make demo: set up and run the main job.   make test: set up and run every test.
 # make cuda: the interpreter for GPUs, where nvcc is.   make gpu: all checks and figures that need a GPU.
 # make mpi: Open MPI and MPICH, and what joins tuccl to them.   make torch: PyTorch for the tests.
+# make docs: the documentation site.   make check-install: a two-minute check of the installation.
 # make check: format, lint, types.   make soak, make fuzz: the slow ones.   make wheel: build a wheel (wheel-test: and try it).
 export UV_PYTHON_PREFERENCE := only-system
 export UV_PYTHON_DOWNLOADS := never
@@ -57,11 +58,17 @@ wheel: setup
 wheel-test: wheel
 	rm -rf build/wheel-env && $(UV) venv -q build/wheel-env
 	$(UV) pip install -q --python build/wheel-env/bin/python dist/tuccl-*.whl
-	cd build && wheel-env/bin/tuccl probe --profile ndv2 --nodes 2 -o wheel-env/t.json
-	cd build && wheel-env/bin/tuccl synth wheel-env/t.json -c allgather -s 1M --method greedy --chunks 1 -o wheel-env/p.xml
-	cd build && wheel-env/bin/tuccl bench wheel-env/p.xml wheel-env/t.json -s 1M --on loopback --check
+	sh scripts/check-install build/wheel-env/bin/tuccl
 	test -x build/wheel-env/lib/python3.*/site-packages/tuccl/worker/tuccl-worker
-	build/wheel-env/bin/python -c "from tuccl.runtime import plugin_path; print(*map(plugin_path, ('tuner', 'scheduler')))"
+
+check-install: setup
+	sh scripts/check-install .venv/bin/tuccl
+
+# The pages of docs/ and results/, the help of every verb and the docstrings of the public names. Warnings are errors.
+docs: setup
+	$(UV) sync -q --inexact --all-extras --no-extra ppo --group docs
+	$(RUN) sphinx-build -q -W --keep-going -c docs -d build/docs/trees . build/docs/html
+	@echo "build/docs/html/index.html"
 
 setup: | $(UV)
 	@sh scripts/system-packages
@@ -107,4 +114,4 @@ build/uv/bin/uv:
 clean:
 	rm -rf build dist .venv
 
-.PHONY: demo test mpi cuda gpu torch postgresql check format soak fuzz wheel wheel-test setup cpp clean
+.PHONY: demo test mpi cuda gpu torch postgresql check format soak fuzz wheel wheel-test check-install docs setup cpp clean

@@ -7,7 +7,16 @@ project = "tuccl"
 project_copyright = "the tuccl authors"
 root_doc = "docs/index"
 include_patterns = ["docs/**", "results/*.md", "*.md"]
-exclude_patterns = [".*", "build", "dist", "tests", "benchmarks", "msccl_ext", "training", "docs/site"]
+exclude_patterns = [
+    ".*",
+    "build",
+    "dist",
+    "tests",
+    "benchmarks",
+    "msccl_ext",
+    "training",
+    "docs/site",
+]
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 html_theme = "furo"
 html_title = "tuccl"
