@@ -8,7 +8,7 @@ timed against a flag's: half of a ping-pong of 8 bytes, the starts of kernels ta
 ranks on one GPU: msccl-default's allreduce by each value of each knob, every element compared; a
 tuned table beside msccl-default; NCCL itself where it allows several ranks on a GPU; and a class of
 the simulator fitted to the times (build/gpu-class.json). It needs `make cuda` and a GPU, and takes
-less than 8 minutes. --quick has tiny sizes, for rehearsals without a GPU (docs/cuda.md).
+less than 8 minutes. --quick has tiny sizes, for rehearsals without a GPU.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     .venv/bin/python benchmarks/sim_speed.py [--only TEXT] [--repeats 5] [--no-long] [--exact]
 
 A step-event is one slice of one step in one thread block, actually simulated: an LL or LL128
-transfer is one slice, a Simple one two (docs/simulator.md, 2). Times are the processor's, of one
-thread; each number is the median of repeats that take turns, with the least and the most. "x4" is
+transfer is one slice, a Simple one two (docs/reference/simulator.md). Times are the processor's,
+of one thread; each number is the median of repeats in turn, with the least and the most. "x4" is
 the speed at four times the length: equal speeds mean that the cost is linear in the events.
 
 Then 1 GiB goes through 16 ranks by every method and protocol, extrapolated: the slowest ones, and

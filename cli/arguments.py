@@ -107,7 +107,7 @@ def add_any_order(parser: argparse.ArgumentParser) -> None:
         "--any-order",
         action="store_true",
         help="also programs whose ranks add in different orders: results may differ between ranks "
-        "in the last bit (docs/methods.md)",
+        "in the last bit (docs/reference/methods.md)",
     )
 
 

@@ -1,4 +1,4 @@
-"""Emulated clusters: a network namespace a host, with the topology's rates (docs/cpu.md)."""
+"""Emulated clusters: a network namespace a host, with the topology's rates."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ USUAL_FASTEST_BPS = 1e9
 _MOST_HOSTS = 64
 _MOST_NICS = 128
 _LOWEST_BPS = 1e6
-_FASTEST_BPS = 4e9  # what two cores carry in all (docs/cpu.md)
+_FASTEST_BPS = 4e9  # what two cores carry in all (docs/howto/run-on-cpus.md)
 
 
 class EmulatedNic(msgspec.Struct, frozen=True):

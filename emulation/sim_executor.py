@@ -37,7 +37,7 @@ def as_run_on_cpus(program: Program, knobs: Knobs, loop: StepLoop = MSCCL_LOOP) 
 
     Notes:
         There are no flags in data: LL and LL128 send the payload of a slot in a message, eight
-        ahead (docs/cpu.md). That is Simple with a slot a transfer, at the costs of LL.
+        ahead. That is Simple with a slot a transfer, at the costs of LL.
     """
     if knobs.protocol == "Simple":
         return CpuCall(program.replace(protocol="Simple"), knobs, loop, eager=False)

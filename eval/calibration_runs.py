@@ -60,7 +60,7 @@ class CalibrationRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         protocol: The same (NCCL_PROTO).
         channels: The same (NCCL_MIN_NCHANNELS, NCCL_MAX_NCHANNELS).
         buffer_bytes: NCCL_BUFFSIZE where it was set; of a program on an emulated cluster the knob.
-        emulate: Scale of the rates where the machine was emulated (docs/cpu.md), 0 for the
+        emulate: Scale of the rates where the machine was emulated, 0 for the
             usual one; programs ran there as they are.
         programs: MSCCL programs that ran instead, each in the sizes of its minBytes and maxBytes.
         from_bytes: Smallest size to use.

@@ -79,7 +79,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     order of ``tuned``, by the bound that ``bounds`` names; ``notes`` what could not be compared,
     and why; ``nccl_version`` is the NCCL whose choice ``nccl`` and the table's own defaults are,
     where NCCL can run, "" on nccl-tests. ``peers`` are other libraries by their version and
-    ``peer_rows`` what the table picks in turns with them and the defaults (docs/cpu.md).
+    ``peer_rows`` what the table picks in turns with them and the defaults.
     """
 
     table: str

@@ -23,8 +23,8 @@ ROOMS = [
     "benchmarks",
 ]
 SUFFIXES = (".py", ".cpp", ".h", ".c")
-# Each is a part of an identifier or a word of a comment or docstring; docs/concepts.md has the
-# words that took their place.
+# Each is a part of an identifier or a word of a comment or docstring; the glossary,
+# docs/reference/concepts.md, has the words that took their place.
 RETIRED = re.findall(
     r"\w+",
     """
@@ -82,4 +82,21 @@ def test_docstrings_begin_with_a_verb_or_a_noun_and_topologies_are_called_so() -
                 found += [where] if first in OPENINGS else []
             if isinstance(node, ast.arg) and node.arg == "t" and node.annotation is not None:
                 found += [where] if ast.unparse(node.annotation) == "Topology" else []
+    assert not found
+
+
+# In pages for users: "say" and "print" for a report, "determine", "link", "form" or "path".
+NOT_IN_PAGES = re.compile(
+    r"\b(told|tells?|mend(s|ed|ing)?|ask(s|ed|ing)?|wires?|ways?)\b", re.IGNORECASE
+)
+
+
+def test_pages_are_plain_english() -> None:
+    found = []
+    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob(".github/**/*.yml")]:
+        without_blocks = re.sub(
+            r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL
+        )
+        prose = re.sub(r"`[^`\n]*`", "", without_blocks)
+        found += [f"{path.relative_to(ROOT)}: {m[0]}" for m in NOT_IN_PAGES.finditer(prose)]
     assert not found

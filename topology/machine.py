@@ -216,7 +216,7 @@ def plan_machine_of(topology: Topology) -> MachineClass:
 
 
 def interpreter_machine_of(topology: Topology) -> MachineClass:
-    """Return the class of tuccl's own interpreter (docs/cuda.md) for the GPUs of a topology.
+    """Return the class of tuccl's own interpreter for the GPUs of a topology.
 
     Its constants are estimates: none was fitted to a run. There are two; GPUs without one of their
     own get the nearest, under a name that says so.

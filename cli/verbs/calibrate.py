@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="TABLE… T",
         help="nccl-tests' text or JSON, or CSV, all taken on the topology T; or one "
-        "tuccl-calibration/1 file (docs/formats.md), which says so for each table",
+        "tuccl-calibration/1 file (docs/reference/files.md), which says so for each table",
     )
     parser.add_argument("-c", "--collective", metavar="COLL", help="what the tables measured")
     parser.add_argument("--column", metavar="NAME", help="in-place, or a column of a CSV")

@@ -181,7 +181,7 @@ def machine() -> list[Check]:
         Check(
             "NCCL's model",
             f"{nccl_versions()[0]} to {nccl_release('newest')}; without symmetric windows, copy "
-            "engines, CollNet, PAT (docs/nccl.md)",
+            "engines, CollNet, PAT (docs/reference/nccl.md)",
             "the baseline nccl in the simulator",
             "",
         ),

@@ -43,8 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--schedule",
         metavar="NAME",
-        help="change all NICs' rates while it runs, as C1 or C2 of docs/torch.md do over epochs; "
-        "latencies, with --latency, are of groups made from then on",
+        help="change all NICs' rates over epochs while it runs, as C1 or C2 of "
+        "docs/howto/sparse-gradients.md; with --latency, new groups get the new latencies",
     )
     parser.add_argument(
         "--epoch", type=float, default=1.0, metavar="S", help="s of its epochs (default 1)"

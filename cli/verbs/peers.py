@@ -27,7 +27,7 @@ def add_peers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--peers",
         metavar="NAMES",
-        help=f"with --on mpi: compare with others' collectives: {','.join(PEERS)} (docs/cpu.md)",
+        help=f"with --on mpi: compare with others' collectives: {','.join(PEERS)}",
     )
 
 

@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         default="auto",
         help=f"one of {' '.join(METHODS)}, auto (default): the fastest of them at this size, "
-        f"or {' '.join(EXACT_METHODS)}: a solver's, for a sketch's own costs (docs/methods.md)",
+        f"or {' '.join(EXACT_METHODS)}: a solver's, for a sketch's own costs",
     )
     parser.add_argument(
         "--chunks",
@@ -194,9 +194,9 @@ def choices_of_knobs(args: argparse.Namespace, collective: str, hosts: int) -> t
     if any(hangs_between_hosts(collective, protocol, hosts) for protocol in protocols):
         why = f"MSCCL's runtimes hang in a {collective} between hosts under Simple"
         if args.protocol:
-            warn([f"{why}: only tuccl's own executors run it (docs/msccl.md)"])
+            warn([f"{why}: only tuccl's own executors run it (docs/reference/msccl.md)"])
         else:
-            say(f"{why}: made for another protocol (docs/msccl.md)")
+            say(f"{why}: made for another protocol (docs/reference/msccl.md)")
             protocols = tuple(p for p in protocols if not hangs_between_hosts(collective, p, hosts))
     if args.dialect == "rccl":
         channels = tuple(c for c in channels if 32 * c <= _RCCL_THREADS) or channels

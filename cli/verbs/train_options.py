@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--model",
         required=True,
         metavar="M",
-        help="ResNet-50, BERT-Base, BERT-Large; a file of layers (docs/training.md); "
+        help="ResNet-50, BERT-Base, BERT-Large; a file of layers (docs/howto/training.md); "
         "mlp, a small net, or module:function: a module of PyTorch (with --kind train computed)",
     )
     parser.add_argument("--batch", type=int, metavar="N", help="samples a step of one rank")

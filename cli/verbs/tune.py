@@ -318,7 +318,7 @@ def without_simple(collectives: list[str], executor: Executor, hosts: int) -> It
     if names and executor.default_baseline == "nccl":
         yield (
             f"{', '.join(names)}: Simple is left out, MSCCL's runtimes hang in it between hosts "
-            "(docs/msccl.md)"
+            "(docs/reference/msccl.md)"
         )
 
 

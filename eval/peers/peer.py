@@ -1,7 +1,7 @@
 """Other libraries' collectives on the same ranks: those of MPI and of Gloo.
 
 A peer answers the same calls as our programs do, with its data checked, so that its times stand
-next to theirs (docs/cpu.md).
+next to theirs (docs/howto/run-on-cpus.md).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ namespace tuccl::plugin {
 /// the last one's end. Handles are places in a fixed array, so nothing is allocated on the way and
 /// nothing outlives the communicator; where all are taken, a call goes untimed. What was learned
 /// the tuner of the same rank keeps, where it makes rounds; else it goes beside the table in the
-/// end, from rank 0 (learned.txt, docs/formats.md).
+/// end, from rank 0 (learned.txt, docs/reference/table.md).
 class Profile {
  public:
   Profile(std::uint64_t communicator, int nodes, int ranks, int rank, abi::Logger logger);

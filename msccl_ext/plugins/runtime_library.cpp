@@ -12,7 +12,7 @@ namespace tuccl::plugin {
 namespace {
 
 /// From here on msccl-executor-nccl (2.23.4) and RCCL (2.21.5) connect programs for their built-in
-/// scheduler only; msccl-v2.17 to 2.19 connected lazily (docs/msccl.md).
+/// scheduler only; msccl-v2.17 to 2.19 connected lazily (docs/reference/msccl.md).
 constexpr int kFirstUnconnected = 22000;
 
 template <class Function>
@@ -60,7 +60,7 @@ std::string RuntimeLibrary::fault() const {
            std::to_string(version / 100 % 100) +
            ") never connects the programs of an external scheduler; export the table and use the "
            "built-in one (MSCCL_ALGO_DIR, MSCCL_SCHEDULER=none), or set "
-           "TUCCL_SCHEDULER_CONNECTS=1 where it was mended (docs/msccl.md)";
+           "TUCCL_SCHEDULER_CONNECTS=1 where it was mended (docs/reference/msccl.md)";
   return "";
 }
 

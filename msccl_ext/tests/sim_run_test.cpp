@@ -102,7 +102,7 @@ void what_cannot_run_is_refused_in_one_line() {
 }
 
 void a_send_beyond_the_credit_deadlocks() {
-  // Both send three transfers before they receive: FIFO holds two (docs/msccl.md).
+  // Both send three transfers before they receive: FIFO holds two (docs/reference/msccl.md).
   Program p = program({{0, 3, 3, 0, {block(1, 1, {})}}, {1, 3, 3, 0, {block(0, 0, {})}}}, 3);
   for (Gpu& g : p.gpus)
     for (const Op op : {Op::kSend, Op::kRecv})

@@ -43,7 +43,7 @@ void read_address(Rendezvous& rendezvous, const std::string& text) {
 }
 
 Options options(std::vector<std::string> arguments) {
-  if (arguments.size() < 2) throw InputError("expected TABLE SIGNATURE, see docs/developing.md");
+  if (arguments.size() < 2) throw InputError("expected TABLE SIGNATURE, see CONTRIBUTING.md");
   Options out;
   out.terms.folder = arguments[0];
   const auto signature = signature_from(arguments[1]);

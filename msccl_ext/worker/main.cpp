@@ -58,7 +58,9 @@ void serve(const char* glue_path, const char* socket_path) {
 
 int main(int argc, char** argv) {
   if (argc != 3) {
-    std::fprintf(stderr, "usage: tuccl-worker GLUE SOCKET (tuccl starts it: see docs/cpu.md)\n");
+    std::fprintf(
+        stderr,
+        "usage: tuccl-worker GLUE SOCKET (tuccl starts it: see docs/reference/engines.md)\n");
     return 2;
   }
   // `tuccl` alone decides when workers end: by a word, or by closing the socket. (MPICH's launcher

@@ -1,4 +1,4 @@
-"""Real data between GPUs of this machine, by tuccl's own interpreter (docs/cuda.md)."""
+"""Real data between GPUs of this machine, by tuccl's own interpreter."""
 
 from __future__ import annotations
 

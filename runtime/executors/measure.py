@@ -187,7 +187,7 @@ class CpuExecutor(DataExecutor):
         """The knobs that change what it does.
 
         Notes:
-            On CPUs (docs/cpu.md) LL128 runs as LL with other slots; threads share a reduction
+            On CPUs LL128 runs as LL with other slots; threads share a reduction
             only as far as a rank has cores to itself, in steps of 128; a channel is a mere tag.
         """
         cores = (os.cpu_count() or 1) // self.ranks

@@ -1,4 +1,4 @@
-"""Real data between real processes: MSCCL programs over MPI point-to-point (docs/cpu.md)."""
+"""Real data between real processes: MSCCL programs over MPI point-to-point."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _OPTIONS = {
     "mpich": ("-bind-to", "none", "-disable-auto-cleanup"),
 }
 # Over TCP the receiver fetches what is longer than an eager message piece by piece, which on busy
-# links takes up to 1.4 times as long as if it is sent (docs/cpu.md). 1: send only.
+# links takes up to 1.4 times as long as if it is sent (docs/howto/run-on-cpus.md). 1: send only.
 _TCP_FLAGS = "btl_tcp_flags"
 
 

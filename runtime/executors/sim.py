@@ -237,7 +237,7 @@ class SimExecutor(Executor):
 
 
 class InterpreterSimExecutor(SimExecutor):
-    """Runs programs in virtual time as tuccl's own interpreter on GPUs would (docs/cuda.md).
+    """Runs programs in virtual time as tuccl's own interpreter on GPUs would.
 
     The interpreter runs no NCCL: the default is a program too, as on GPUs (`CudaExecutor`).
     """

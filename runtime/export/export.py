@@ -80,7 +80,7 @@ def export_table(
     fits; where the runtime's own default is the choice none does. Each program is proven in the
     dialect before it is written. An older export at ``out`` is replaced, anything else there is
     left alone and refused. ``prefer``: speed or sms, instead of the table's own order.
-    ``share_scratch``: MSCCL++'s LL plans use one scratch (docs/runtimes.md).
+    ``share_scratch``: MSCCL++'s LL plans use one scratch (docs/howto/mscclpp.md).
 
     Raises:
         InputError: the table, dialect or preference is bad, or ``out`` holds something else.
@@ -213,7 +213,7 @@ def _unlistable(files: Sequence[Path]) -> str | None:
 
 
 def _fork_config(contents: Mapping[str, bytes], out: Path) -> bytes:
-    """The fork's MSCCL_CONFIG: the files with their sizes and protocol (docs/msccl.md).
+    """The fork's MSCCL_CONFIG: the files with their sizes and protocol (docs/reference/msccl.md).
 
     Paths stand as they are: its reader knows no escapes.
     """
@@ -273,7 +273,7 @@ def _meet(a: Program, b: Program, dialect: str) -> bool:
 
 
 def _sizes(program: Program, dialect: str) -> tuple[float, float]:
-    """First and last size that a program's own attributes claim (docs/msccl.md)."""
+    """First and last size that a program's own attributes claim (docs/reference/msccl.md)."""
     low, high = program.min_bytes or 0, program.max_bytes or 0
     if dialect == "fork":
         return low, high - 1
@@ -281,7 +281,7 @@ def _sizes(program: Program, dialect: str) -> tuple[float, float]:
 
 
 def _check_target(out: Path) -> None:
-    """One stray file makes the built-in scheduler give up the folder (docs/msccl.md)."""
+    """One stray file makes the built-in scheduler give up the folder (docs/reference/msccl.md)."""
     if not out.exists():
         return
     if not out.is_dir():

@@ -181,7 +181,7 @@ def plan_contents(
     """Return the files of an export by name: plans, their selection, the module that loads them.
 
     Every plan is proved as it is written. Names are unique in a process as long as `prefix` is.
-    `share_scratch` has LL plans use one scratch (see docs/runtimes.md).
+    `share_scratch` has LL plans use one scratch (see docs/howto/mscclpp.md).
 
     Raises:
         Infeasible: MSCCL++ cannot run a program of `sources`.

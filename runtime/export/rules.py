@@ -27,7 +27,7 @@ from tuccl.units import format_bytes
 
 __all__ = ["FORK_FILES", "Rule", "RuleSet", "export_rules"]
 
-FORK_FILES = 4  # algorithms of one communicator (docs/msccl.md)
+FORK_FILES = 4  # algorithms of one communicator (docs/reference/msccl.md)
 _FORK_TOP = 1 << 40
 
 

@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 # No library has this name: the runtime falls back to its built-in scheduler, which alone
-# connects the programs at initialisation (docs/msccl.md).
+# connects the programs at initialisation (docs/reference/msccl.md).
 _NO_SCHEDULER = "none"
 
 
@@ -73,7 +73,7 @@ def run_environment(
     if loaded.dialect == "mscclpp":
         raise InputError(
             f"{table}: for MSCCL++; `tuccl export {table} --dialect mscclpp -o plans`, and start "
-            "with the plans (docs/runtimes.md)"
+            "with the plans (docs/howto/mscclpp.md)"
         )
     if dialect not in (*DIALECTS, "nccl"):
         raise InputError(f"dialect {dialect[:20]!r}: expected one of {', '.join(DIALECTS)}, nccl")
@@ -129,7 +129,7 @@ def _interpreter_variables(table: Path, signature: str) -> tuple[dict[str, str],
     }
     notes = (
         f"every host of the job must see {table.resolve()} and {library}",
-        "what the table does not cover goes to NCCL's own library (docs/cuda.md)",
+        "what the table does not cover goes to NCCL's own library (docs/howto/gpus-in-c.md)",
     )
     return values, notes
 
@@ -168,7 +168,7 @@ def window_notes(environment: Mapping[str, str]) -> tuple[str, ...]:
 def _scheduler_notes(table: Path) -> tuple[str, ...]:
     return (
         f"every host of the job must see {table.resolve()} and {plugin_path('scheduler').parent}",
-        "the scheduler serves the executor's releases for NCCL 2.17 to 2.19 (docs/runtimes.md)",
+        "the scheduler serves the executor's releases for NCCL 2.17 to 2.19",
         "MSCCL runs with one process per GPU only, and one GPU per process",
     )
 

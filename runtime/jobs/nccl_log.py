@@ -224,7 +224,7 @@ def _take(process: Process, text: str) -> None:
     _take_programs(process, text)
     if _NO_TRANSPORT.search(text) is not None:
         process.msccl[
-            "failed: an external scheduler's program was never connected (docs/runtimes.md)"
+            "failed: an external scheduler's program was never connected (docs/reference/msccl.md)"
         ] = None
 
 

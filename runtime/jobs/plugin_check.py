@@ -135,7 +135,7 @@ def _scheduler_selection(table: LookupTable, row: Explanation, nbytes: int) -> C
     """Python's choice as the scheduler may take it.
 
     Of rooted calls, whose ranks may differ in placement, only what both can run, and between hosts
-    nothing under Simple (docs/runtimes.md).
+    nothing under Simple (docs/reference/plugins.md).
     """
     candidate = _selection(table, row, nbytes)
     if row.collective not in ROOTED or candidate.is_default:

@@ -88,7 +88,7 @@ def plugin_paths() -> dict[Kind, Path]:
 def plugin_environment(table: Path) -> dict[str, str]:
     """Return the variables that load ``table`` into NCCL (its own choices) or MSCCL (programs).
 
-    The plugins refuse another table or another machine's (docs/runtimes.md).
+    The plugins refuse another table or another machine's (docs/reference/plugins.md).
 
     Raises:
         InputError: the table is bad.
@@ -140,7 +140,7 @@ def ask_scheduler(
     """Return the program that the scheduler plugin itself picks for each of ``calls``, or None.
 
     ``nccl_version`` is the runtime's as ncclGetVersion tells it: from 2.20 on (22000) the plugin
-    refuses, since those never connect its programs (docs/msccl.md).
+    refuses, since those never connect its programs (docs/reference/msccl.md).
 
     Raises:
         InputError: a call cannot be asked, or the plugin broke a rule of its interface.

@@ -2,8 +2,11 @@
 
 ``constants.json`` holds them: a group has what differs from the one before it, as a JSON Merge
 Patch (RFC 7396: null removes). Sources are NVIDIA/nccl src/graph/tuning.cc, search.cc and topo.h,
-src/enqueue.cc and src/transport/nvls.cc at the tags that each ``source`` names; docs/nccl.md says
-which could not be read and what stands in for them. 2.4 chooses by thresholds: its search and
+src/enqueue.cc and src/transport/nvls.cc at the tags that each ``source`` names. A
+neighbour's stand in for what was not found: the tree correction of 2.5 (2.6), search speeds of 2.5
+and 2.6 (2.7, from a copy of the source), the patches of 2.9, 2.11, 2.13, 2.23 (2.8.3, 2.10.3,
+2.12.7, 2.24.3), channels a peer and chunks of sends between nodes (2.14), LL of sends by channel
+(2.22), the ring steps a chunk of 2.4 (later versions). 2.4 chooses by thresholds: its search and
 sends alone are of use. The constants are NCCL's beliefs; the simulator never reads them.
 """
 

@@ -1,4 +1,4 @@
-"""The rows of a lookup table: what was tuned for which calls (docs/formats.md)."""
+"""The rows of a lookup table: what was tuned for which calls (docs/reference/table.md)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def reduction_class(collective: str, reduction: str = "sum") -> str | None:
     """Return the class of a reduction, or None where only the runtime's default computes it.
 
     Notes:
-        The MSCCL executors refuse average and the pre-multiplied sum (docs/msccl.md).
+        The MSCCL executors refuse average and the pre-multiplied sum (docs/reference/msccl.md).
 
     >>> reduction_class("allgather"), reduction_class("allreduce"), reduction_class("reduce", "avg")
     ('none', 'plain', None)
@@ -220,7 +220,7 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
         Notes:
             A program runs only where the elements of the whole array divide by its chunks
-            (docs/msccl.md).
+            (docs/reference/msccl.md).
         """
         if (why := self.refusal(nbytes, in_place)) is not None or self.program is None:
             return why

@@ -71,7 +71,7 @@ def program_file(program: Program, dialect: str = "executor", root: int = 0) -> 
 def placements(program: Program, dialect: str) -> tuple[Program, ...]:
     """Return the programs whose files say in ``dialect`` what ``program`` claims.
 
-    The fork knows in place or out of place, not both (docs/msccl.md): two programs.
+    The fork knows in place or out of place, not both (docs/reference/msccl.md): two programs.
     """
     if dialect != "fork" or not (program.in_place and program.out_of_place):
         return (program,)

@@ -1,4 +1,4 @@
-"""The entries and knobs that an unmodified runtime supports (docs/msccl.md)."""
+"""The entries and knobs that an unmodified runtime supports (docs/reference/msccl.md)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BUFFER_VARIABLES = {
     "LL": "NCCL_LL_BUFFSIZE",
     "LL128": "NCCL_LL128_BUFFSIZE",
 }
-_EXECUTOR_THREADS = {"Simple": 512, "LL": 640, "LL128": 640}  # docs/msccl.md
+_EXECUTOR_THREADS = {"Simple": 512, "LL": 640, "LL128": 640}  # docs/reference/msccl.md
 FIXED_THREADS = {
     "executor": _EXECUTOR_THREADS,
     "rccl": dict.fromkeys(_EXECUTOR_THREADS, 256),
@@ -49,7 +49,7 @@ def fork_threads(knobs: KnobValues) -> int | None:
 
     Notes:
         Under Simple the fork adds a warp itself, and a slice must be cut into whole trips of 8
-        bytes a thread (microsoft/msccl src/enqueue.cc; docs/msccl.md).
+        bytes a thread (microsoft/msccl src/enqueue.cc; docs/reference/msccl.md).
     """
     if knobs.protocol == "Simple" and knobs.knobs.slice_bytes % (8 * knobs.threads):
         return None
@@ -61,7 +61,7 @@ def hangs_between_hosts(collective: str, protocol: str, hosts: int) -> bool:
 
     Notes:
         Of a broadcast or reduce under Simple the kernel posts four slots where the proxy of a
-        network serves one (docs/msccl.md).
+        network serves one (docs/reference/msccl.md).
     """
     return collective in ("broadcast", "reduce") and protocol == "Simple" and hosts > 1
 

@@ -1,4 +1,4 @@
-"""The table as strict lines of text, for readers in the native core (docs/formats.md)."""
+"""The table as strict lines of text, for readers in the native core (docs/reference/table.md)."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class _Json(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 def calls_of_json(text: bytes, where: str) -> list[Call]:
-    """Return the calls of a ``tuccl-workload/1`` file (docs/formats.md).
+    """Return the calls of a ``tuccl-workload/1`` file (docs/reference/files.md).
 
     Raises:
         InputError: it is something else; names ``where`` and the place in it.

@@ -44,7 +44,7 @@ def read_workload(path: str | Path, ranks: int) -> Workload:
 
     The file is a list of calls (JSON ``tuccl-workload/1``, CSV or TSV), a PyTorch execution
     trace, nccl-tests' output (text or ``-J``), an NCCL log with NCCL_DEBUG_SUBSYS=COLL, or an
-    AICB workload, compressed by gzip or not; docs/formats.md says what is taken from each.
+    AICB workload, compressed by gzip or not; docs/reference/files.md says what is taken from each.
 
     Raises:
         InputError: the file cannot be read, is none of these, or has no call on ``ranks`` ranks.

@@ -98,8 +98,8 @@ def topology_fabric(topology: Topology) -> Fabric:
     """Return the hops that routes between GPUs take, with relays forwarding as routes do.
 
     Notes:
-        A hop that no route takes cannot carry a byte (docs/formats.md, "Routes": a message takes
-        the direct link, else the widest way), nor can bytes turn from hop to hop at a relay
+        A hop that no route takes cannot carry a byte (docs/reference/topology.md: a message
+        takes the direct link, else the widest path), nor can bytes turn from hop to hop at a relay
         where no route does: two GPUs that share a PCIe bridge and an NVSwitch do not use the
         bridge between them. The NICs of a GPU are one, as its channels may share bytes among them
         in any way. A relay where routes turn in some ways only becomes a vertex for each

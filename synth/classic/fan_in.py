@@ -10,7 +10,7 @@ from tuccl.synth.model.trace import Trace
 
 __all__ = ["FanIn", "LocalSum", "prefers_scratch"]
 
-# Waiting for another thread block, and adding up in one (estimates; docs/simulator.md).
+# Waiting for another thread block, and adding up in one (estimates; docs/reference/simulator.md).
 _DEPENDENCE_US = 0.7
 _ADDITION_GBS = 40.0
 

@@ -1,6 +1,6 @@
 """Few-step method: k-synchronous schedules (SCCL) of a machine, or of one host mapped to all.
 
-docs/methods.md, "Few steps".
+docs/reference/methods.md, "Few steps".
 """
 
 from __future__ import annotations

@@ -22,10 +22,10 @@ __all__ = [
     "step_count",
 ]
 
-# Costs of a hop beside its latency, and of a message on a NIC (estimates; docs/simulator.md).
+# Costs of a hop beside its latency, and of a message on a NIC (estimates).
 _HOP_US = 1.0
 _MESSAGE_US = 1.0
-# Rate of one thread block, and so of one connection, for small messages (docs/simulator.md).
+# Rate of one thread block, and so of one connection, for small messages.
 _BLOCK_GBS = 4.0
 
 

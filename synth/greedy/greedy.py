@@ -2,7 +2,8 @@
 
 Multicast (allgather, broadcast) matches free routes with chunks; a reduction is a multicast planned
 on reversed routes and run backwards in time; chunks with one destination are routed around each
-other. The search is native (`link_chunk_matching.cpp`, `unicast_routing.cpp`). docs/methods.md.
+other. The search is native (`link_chunk_matching.cpp`, `unicast_routing.cpp`).
+docs/reference/methods.md has the algorithm.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from tuccl.synth.model.network import Network
 __all__ = ["Ends", "Routes"]
 
 # The tile that the executor passes through all steps: four of the eight slots of Simple's default
-# 4 MiB buffer (docs/simulator.md).
+# 4 MiB buffer (docs/reference/simulator.md).
 _TILE_BYTES = 2 << 20
 
 

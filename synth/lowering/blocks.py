@@ -231,7 +231,7 @@ def _local_drafts(transfer: Transfer, event: int) -> Iterator[DraftStep]:
 def _wait_at_first(drafts: list[DraftStep]) -> None:
     """Have a chain of additions to one place wait for all its sources at its first.
 
-    The runtime then makes one primitive of them (docs/msccl.md). Nobody waits for one in the
+    The runtime then makes one primitive of them. Nobody waits for one in the
     midst of a chain, so nobody waits longer for this but the chain itself.
     """
     first = 0

@@ -16,7 +16,7 @@ _LEAST_FORK_END = 1 << 30
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one dialect (docs/msccl.md)."""
+    """Limits of one dialect (docs/reference/msccl.md)."""
 
     steps: int
     threadblocks: int

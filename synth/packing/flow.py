@@ -1,7 +1,7 @@
 """All-to-all by maximum concurrent flow (Shahrokhi and Matula 1990), a path for each chunk.
 
 The paths of all chunks are chosen together so that the busiest resource has little to carry; ranks
-on a path forward chunks (docs/methods.md).
+on a path forward chunks (docs/reference/methods.md).
 """
 
 from __future__ import annotations

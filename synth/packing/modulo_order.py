@@ -1,7 +1,7 @@
 """The order of sends where passes follow each other: modulo scheduling.
 
 The executor walks a program once for each slice of the data, and a thread block begins the next
-pass as soon as its own steps are done (docs/simulator.md). So no thread block waits in the long run
+pass as soon as its own steps are done. So no thread block waits in the long run
 if the steps of each fit a window as long as a pass, wherever in time that window lies.
 """
 

@@ -1,7 +1,7 @@
 """The throughput method: ForestColl's packing of weighted spanning trees (arXiv 2402.06787).
 
 Every chunk travels down a tree of ranks (or its partial sums up one); the trees are packed so that
-the busiest resource has the least to carry that cuts allow (docs/methods.md).
+the busiest resource has the least to carry that cuts allow (docs/reference/methods.md).
 """
 
 from __future__ import annotations

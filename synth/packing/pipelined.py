@@ -1,7 +1,7 @@
 """The method for middle sizes: packing's trees, each chunk passed on as soon as it arrived.
 
 `packing` moves what shares a tree as one run, which is best where sizes are large. Here every chunk
-is a message of its own, in the order in which it can start (docs/methods.md).
+is a message of its own, in the order in which it can start (docs/reference/methods.md).
 """
 
 from __future__ import annotations

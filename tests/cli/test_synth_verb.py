@@ -56,7 +56,7 @@ def test_synth_writes_the_forks_scratch_and_threads(tuccl: Tuccl, work: Path) ->
 
 
 def test_synth_makes_no_broadcast_that_hangs_between_hosts(tuccl: Tuccl, work: Path) -> None:
-    """Kernel and proxy count the slots of Simple differently there (docs/msccl.md)."""
+    """Kernel and proxy count the slots of Simple differently there (docs/reference/msccl.md)."""
     tuccl("probe", "--profile", "v100x4", "--nodes", 1, "-o", work / "one.json")
     words = ["-c", "broadcast", "-s", "256M", "--method", "packing", "-o", work / "b.xml"]
     for machine, asked, protocol, said in (

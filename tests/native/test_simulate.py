@@ -257,7 +257,7 @@ def test_small_buffers_throttle_a_long_link() -> None:
         for b in (1 << 14, 1 << 16, 1 << 18, 4 * MIB)
     ]
     assert times == sorted(times, reverse=True)
-    # Two transfers of half a buffer in a round trip (docs/simulator.md).
+    # Two transfers of half a buffer in a round trip (docs/reference/simulator.md).
     assert times[0] > 64 * MIB / (1 << 14) * 2 * 20.0
     assert times[0] > 10 * times[-1]
 

@@ -159,7 +159,7 @@ def test_sizes_are_told_apart_by_root(topology: Topology, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_a_broadcast_between_hosts_is_not_tuned_under_simple(hosts: int, tmp_path: Path) -> None:
-    """MSCCL's runtimes hang in it (docs/msccl.md)."""
+    """MSCCL's runtimes hang in it (docs/reference/msccl.md)."""
     topology = HAND.mesh(hosts, 4)
     executor = SimExecutor(topology)
     options = TuneOptions(budget=12)

@@ -47,7 +47,7 @@ def read_fabric(
     reader = reader_of(FABRIC_READERS, data, place, format)
     if reader is None:
         names = ", ".join(reader.name for reader in FABRIC_READERS)
-        raise InputError(f"{place}: no fabric file; expected one of {names} (see docs/formats.md)")
+        raise InputError(f"{place}: no fabric file; expected one of {names}")
     stem = "".join(c if c.isprintable() else "?" for c in Path(path).stem)[:200]
     fabric, warnings = reader.decode(data, os.fspath(path), name or stem or "fabric")
     parts = len(fabric.parts)

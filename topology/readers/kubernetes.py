@@ -94,7 +94,7 @@ def _decode(data: bytes, path: str, name: str) -> tuple[Fabric, tuple[str, ...]]
     if fabric is None:
         raise InputError(
             f"{place}: no label of the {len(nodes)} nodes names a switch; let topograph or the "
-            "cloud's own labels (docs/formats.md) be set first"
+            "cloud's own labels (docs/reference/topology.md) be set first"
         )
     return fabric, tuple(f"{place}: {text}" for text in _warnings(nodes, fabric, tiers))
 

@@ -79,5 +79,5 @@ def read_topology(
     if reader is None:
         names = ", ".join(reader.name for reader in HOST_READERS)
         what = _other_kind(data) or f"no known format; expected one of {names}"
-        raise InputError(f"{place}: {what} (see docs/formats.md)")
+        raise InputError(f"{place}: {what} (see docs/reference/topology.md)")
     return reader.decode(data, os.fspath(path), name or stem or "machine")

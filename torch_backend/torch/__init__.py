@@ -1,4 +1,4 @@
-"""The ``tuccl`` backend of torch.distributed: importing this registers it (docs/runtimes.md).
+"""The ``tuccl`` backend of torch.distributed: importing this registers it (docs/howto/pytorch.md).
 
 >>> import tuccl.torch  # doctest: +SKIP
 >>> torch.distributed.init_process_group("tuccl")  # doctest: +SKIP

@@ -12,7 +12,7 @@ from tuccl.tuning.searches.space import Point, Space
 __all__ = ["suited_points"]
 
 _SIZES = ((64 << 10, "small"), (1 << 20, "middle"), (32 << 20, "large"))  # up to so many bytes
-# Payload that one pass moves of a chunk, by the buffer (docs/simulator.md): half of the slots
+# Payload that one pass moves of a chunk, by the buffer: half of the slots
 # for Simple; one slot of eight, of which half or an eighth part in 16 is flags, for the others.
 _PASS_OF_BUFFER = {"Simple": 1 / 2, "LL": 1 / 16, "LL128": 15 / 128}
 _LEAST_PASS = 8 << 10  # bytes; of less, a pass takes as long as its latency

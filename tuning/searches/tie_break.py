@@ -23,7 +23,7 @@ def with_default_knobs(point: Point, dialect: str = "executor") -> Point:
     """Return ``point`` with ``dialect``'s threads and the buffer that NCCL gives its protocol.
 
     Notes:
-        Unmodified runtimes cannot change threads and buffers from call to call (docs/msccl.md).
+        Unmodified runtimes cannot change threads and buffers from call to call.
     """
     buffer_bytes = default_buffer_bytes(point.protocol)
     threads = max_threads(point.protocol, dialect)

@@ -1,5 +1,5 @@
 /* Communicators like NCCL's, whose calls run programs of a table by tuccl's interpreter
- * (docs/cuda.md). Values of enumerations are NCCL's. */
+ * (docs/reference/engines.md). Values of enumerations are NCCL's. */
 #ifndef TUCCL_COMM_H
 #define TUCCL_COMM_H
 

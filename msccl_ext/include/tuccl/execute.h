@@ -37,7 +37,7 @@ Element element_from(std::string_view);
 Reduction reduction_from(std::string_view);
 std::int64_t element_bytes(Element);
 
-/// One order to run a program (docs/cpu.md). A size that the chunks do not divide in whole
+/// One order to run a program. A size that the chunks do not divide in whole
 /// elements is rounded up to one that they do, as the simulator does.
 struct Call {
   Program program = {};

@@ -1,4 +1,4 @@
-/* What libtuccl-cuda.so offers (docs/cuda.md). */
+/* What libtuccl-cuda.so offers (docs/reference/engines.md). */
 #ifndef TUCCL_GPU_H
 #define TUCCL_GPU_H
 
@@ -19,7 +19,7 @@ int tucclRunCall(const char* call, size_t bytes, const int* devices, int count, 
  * each, or why there is none. */
 int tucclDevices(char** out);
 
-/* What the interpreter is measured against (docs/cuda.md): `*out` becomes "us MEDIAN". A copy by
+/* What the interpreter is measured against: `*out` becomes "us MEDIAN". A copy by
  * `blocks` thread blocks from GPU `device` to `peer` and as many that copy it on there, at the same
  * time; a flag's way to the other GPU and back. Returns as tucclRunCall. */
 int tucclTwoStageCopy(int device, int peer, int blocks, int threads, size_t bytes, char** out);

@@ -7,7 +7,7 @@
 
 namespace tuccl {
 
-/// The backend knobs of one call (TuCCL III.C; docs/simulator.md).
+/// The backend knobs of one call (TuCCL III.C; docs/reference/simulator.md).
 struct Knobs {
   Protocol protocol = Protocol::kSimple;
   int channels = 1;                     ///< Instances of the program.
@@ -18,13 +18,13 @@ struct Knobs {
 };
 
 /// How a kernel walks the data, where it is not MSCCL's interpreter: NCCL's own
-/// trees and lines. A zero is the protocol's own number (docs/simulator.md).
+/// trees and lines. A zero is the protocol's own number (docs/reference/simulator.md).
 struct StepLoop {
   std::int64_t pass_bytes = 0;  ///< Most payload of a chunk in one pass, C.
   int transfer_slots = 0;       ///< Slots of the FIFO that a transfer takes: 1, 2, 4 or 8.
 };
 
-/// What a protocol fixes in a runtime (docs/simulator.md).
+/// What a protocol fixes in a runtime (docs/reference/simulator.md).
 struct ProtocolFacts {
   std::int64_t default_buffer_bytes;
   int max_threads;
@@ -41,10 +41,10 @@ inline constexpr int kSlots = 8;
 int fifo_transfers(Protocol);
 
 /// Most user bytes of one chunk that one pass over the step list moves: C of
-/// docs/simulator.md for a buffer of `buffer_bytes`.
+/// docs/reference/simulator.md for a buffer of `buffer_bytes`.
 std::int64_t slice_bytes(Protocol, std::int64_t buffer_bytes);
 
-/// Payload of one slot: E of docs/simulator.md.
+/// Payload of one slot: E of docs/reference/simulator.md.
 std::int64_t slot_payload_bytes(Protocol, std::int64_t buffer_bytes);
 
 /// The same point with threads raised to 32 x channels (the paper's

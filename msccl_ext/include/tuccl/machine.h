@@ -13,7 +13,7 @@ inline constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
 /// What one protocol costs a thread block. Rates are user bytes (payload, not
 /// wire bytes) that one thread block moves with `threads_sat` threads or more;
-/// with fewer they fall (docs/simulator.md).
+/// with fewer they fall (docs/reference/simulator.md).
 struct ProtocolCosts {
   double transfer_us = 0;  ///< Once per primitive call.
   double slice_us = 0;  ///< Per slice that carries data: barriers, fence, counter store (t_sync).

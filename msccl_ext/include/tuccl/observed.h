@@ -98,7 +98,7 @@ Ranking rank(const Table& table, const ObservedTimes& learned, const Ranking& la
 /// at. As the table has it where nothing was learned.
 std::vector<double> recent_as_tuned_us(const Table& table, const ObservedTimes& learned);
 
-/// `learned.txt` (docs/formats.md).
+/// `learned.txt` (docs/reference/table.md).
 std::string write_observed(const ObservedTimes& learned, const Table& table);
 
 /// Throws InputError where the text is damaged or was learned with another table.

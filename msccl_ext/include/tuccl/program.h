@@ -151,7 +151,7 @@ Dialect dialect_from(std::string_view);
 Collective collective_from(std::string_view);
 
 /// Chunks of the user's send and receive buffer on `rank` when the whole
-/// buffer has `nchunks` (docs/msccl.md: the size is the big buffer's).
+/// buffer has `nchunks` (docs/reference/msccl.md: the size is the big buffer's).
 /// `root` matters to the rooted collectives only.
 struct ChunkCounts {
   int input = 0;

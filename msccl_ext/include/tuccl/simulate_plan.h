@@ -20,7 +20,7 @@ struct PlanSimCall {
 /// Runs one call of `plan` in virtual time. Pipelines' units are those of the plan, in elements of
 /// 16 bytes; long ones are extrapolated from the pace of their first pieces. The machine class is
 /// one of MSCCL++'s (topology/machines/mscclpp_*.json): what its constants mean here is in
-/// docs/simulator.md. Switch channels need the network of `nvls_network`.
+/// docs/reference/simulator.md. Switch channels need the network of `nvls_network`.
 ///
 /// Throws InputError: ranks that do not match, a missing route, a size that the chunks do not
 /// divide, thread blocks that cannot be co-resident, blocks that wait for what never comes.

@@ -94,7 +94,7 @@ struct KindRecord {
   std::uint32_t ranges;
 };
 
-/// A lookup table as the runtime reads it (docs/formats.md): checked whole, never changed.
+/// A lookup table as the runtime reads it (docs/reference/table.md): checked whole, never changed.
 class Table {
  public:
   /// The table that the bytes of a `table.txt` say. Throws InputError with one line that names

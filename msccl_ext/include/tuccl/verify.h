@@ -9,7 +9,7 @@
 namespace tuccl {
 
 /// One thing that is wrong (or, as a warning, odd). Codes of errors, each
-/// explained in docs/msccl.md:
+/// explained in docs/reference/msccl.md:
 ///   the file      missing-attribute dialect form size-range root
 ///   the shape     limit gpus threadblocks chunks channel peer connection count bounds
 ///                 buffer-size step-number nop fused-reduce dependency reduction
@@ -31,13 +31,13 @@ struct VerifyReport {
   std::vector<Finding> warnings;
   /// Largest whole-buffer size in bytes for which the program cannot deadlock
   /// on FIFO credit and, with a buffer other than the default, does not outrun the numbers
-  /// of passes (docs/msccl.md); 0 means every size.
+  /// of passes (docs/reference/msccl.md); 0 means every size.
   std::int64_t max_safe_bytes = 0;
 
   bool ok() const { return errors.empty(); }
 };
 
-/// Proves what docs/msccl.md lists, on the program as `dialect`
+/// Proves what docs/reference/msccl.md lists, on the program as `dialect`
 /// would run it, in each form it claims. Stages build on each other, so a
 /// broken shape hides what lies behind it; of one code at most five findings
 /// are listed, the last with the number left out. `root` is the root of a rooted collective and

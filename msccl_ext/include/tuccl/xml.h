@@ -6,7 +6,7 @@
 
 namespace tuccl {
 
-/// Reads MSCCL XML as the runtimes' own reader does (docs/msccl.md), and
+/// Reads MSCCL XML as the runtimes' own reader does (docs/reference/msccl.md), and
 /// refuses what that reader would refuse, crash on or silently misread.
 ///
 /// Throws InputError: "PATH:LINE: what, what was expected".

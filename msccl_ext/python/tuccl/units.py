@@ -1,4 +1,4 @@
-"""Sizes and ranges as users write them (docs/formats.md): ``64M``, ``1K:1G:x4``; all in bytes."""
+"""Sizes and ranges as users write them: ``64M``, ``1K:1G:x4``; all in bytes."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ std::vector<nb::bytes> run_on_data(const Call& call, const std::vector<nb::bytes
 }
 
 void bind_call(nb::module_& m) {
-  nb::class_<Call>(m, "Call", "One order to run a program on real data (docs/cpu.md).")
+  nb::class_<Call>(m, "Call", "One order to run a program on real data.")
       .def(
           "__init__",
           [](Call* self, const Program& program, const Knobs& knobs, std::int64_t nbytes,

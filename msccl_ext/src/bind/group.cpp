@@ -43,7 +43,7 @@ std::shared_ptr<exec::Group> make_group(int rank, const std::vector<int>& descri
 }
 
 void bind_group_class(nb::module_& m) {
-  nb::class_<exec::Group>(m, "Group", "One rank's end of a group of processes (docs/runtimes.md).")
+  nb::class_<exec::Group>(m, "Group", "One rank's end of a group of processes.")
       .def(nb::new_(&make_group), "rank"_a, "descriptors"_a, "memories"_a, "progress"_a)
       .def(
           "submit",

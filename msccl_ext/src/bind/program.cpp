@@ -178,7 +178,7 @@ void bind_programs(nb::module_& m) {
 }
 
 void bind_knobs(nb::module_& m) {
-  nb::class_<Knobs>(m, "Knobs", "The backend knobs of one call (docs/simulator.md).")
+  nb::class_<Knobs>(m, "Knobs", "The backend knobs of one call (docs/reference/simulator.md).")
       .def(
           "__init__",
           [](Knobs* self, std::string_view protocol, int channels, int threads,

@@ -326,7 +326,7 @@ void Engine::combine_all(std::byte* out, const std::byte* a, const std::byte* b,
   threads_.share(count, kAlignment, part);
 }
 
-/// Simple sends a transfer in two slices: halves, unless one holds it (docs/simulator.md).
+/// Simple sends a transfer in two slices: halves, unless one holds it.
 Engine::Cut Engine::cut(std::int64_t payload, int part) const {
   const std::int64_t half = (payload / 2 + kAlignment - 1) / kAlignment * kAlignment;
   const std::int64_t first = std::min(payload, std::max(half, program_.least_part));

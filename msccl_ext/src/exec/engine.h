@@ -66,7 +66,7 @@ class Engine {
   /// Simple: a message is received before its step is reached, into one of two slots or where it
   /// belongs, and sent from where it lies, so a step ends with its send. LL, LL128: it is sent from
   /// one of eight slots, whose step ends at once, and received when its step is reached. Either way
-  /// as many transfers as in NCCL are between two ranks at most (docs/msccl.md).
+  /// as many transfers as in NCCL are between two ranks at most (docs/reference/msccl.md).
   struct State {
     const Block* block = nullptr;
     Stage stage = Stage::kDepend;

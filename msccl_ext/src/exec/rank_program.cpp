@@ -11,7 +11,7 @@
 namespace tuccl::exec {
 namespace {
 
-constexpr std::int64_t kLeastPartOf = 64;  // prims_simple.h, as in docs/simulator.md
+constexpr std::int64_t kLeastPartOf = 64;  // prims_simple.h, as in docs/reference/simulator.md
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 40;
 constexpr double kMostLatencyUs = 1e7;
 constexpr std::int64_t kMostPauseUs = 1'000'000;

@@ -5,10 +5,10 @@
 namespace tuccl {
 namespace {
 
-constexpr int kMostFused = 16;  // reductions in one primitive (docs/msccl.md)
+constexpr int kMostFused = 16;  // reductions in one primitive (docs/reference/msccl.md)
 
 /// Whether a `re` goes on accumulating into what the one before it did, so
-/// that the parser makes one primitive of both (docs/msccl.md).
+/// that the parser makes one primitive of both (docs/reference/msccl.md).
 bool joins(const Step& before, const Step& s) {
   return s.op == Op::kReduce && before.op == Op::kReduce && !before.has_dep && s.dep_tb < 0 &&
          s.dst_buffer == before.dst_buffer && s.dst_offset == before.dst_offset &&

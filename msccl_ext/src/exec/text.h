@@ -1,4 +1,4 @@
-// Calls and their results as text between `tuccl` and its workers (docs/cpu.md).
+// Calls and their results as text between `tuccl` and its workers (docs/reference/engines.md).
 #pragma once
 #include <string>
 #include <string_view>

@@ -1,4 +1,4 @@
-// learned.txt: what jobs add to a table, beside it (docs/formats.md).
+// learned.txt: what jobs add to a table, beside it (docs/reference/table.md).
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>

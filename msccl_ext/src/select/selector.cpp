@@ -26,7 +26,7 @@ std::size_t place_of_thread() {
   return static_cast<std::size_t>(mixed(static_cast<std::uint64_t>(::pthread_self())));
 }
 
-/// What Candidate.misfit says in Python (docs/formats.md).
+/// What Candidate.misfit says in Python (docs/reference/table.md).
 bool fits(const CandidateRecord& c, const Call& call) {
   if (c.is_default()) return true;
   if ((c.placements >> (call.in_place ? 1 : 0) & 1) == 0) return false;

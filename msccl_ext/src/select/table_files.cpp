@@ -15,7 +15,7 @@ bool is_folder(const std::string& path) {
   return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
 }
 
-/// Where a swap that was cut short leaves the old folder (docs/formats.md).
+/// Where a swap that was cut short leaves the old folder (docs/reference/table.md).
 std::string previous(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   const std::size_t slash = path.rfind('/');

@@ -1,5 +1,5 @@
-// table.txt: strict lines, docs/formats.md. Any byte that the writer would not write refuses
-// the whole table.
+// table.txt: strict lines, docs/reference/table.md. Any byte that the writer would not write
+// refuses the whole table.
 #include <algorithm>
 #include <charconv>
 #include <cmath>

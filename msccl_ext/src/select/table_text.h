@@ -1,4 +1,4 @@
-// table.txt as it is read: strict lines, docs/formats.md.
+// table.txt as it is read: strict lines, docs/reference/table.md.
 #pragma once
 #include <string_view>
 

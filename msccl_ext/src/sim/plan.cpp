@@ -21,7 +21,7 @@ double wire_factor(Protocol protocol) {
   return protocol == Protocol::kSimple ? 1.0 : double(f.line_bytes) / f.line_data_bytes;
 }
 
-/// Payload that each thread moves in one trip of the loop (docs/simulator.md).
+/// Payload that each thread moves in one trip of the loop (docs/reference/simulator.md).
 double trip_bytes_per_thread(Protocol protocol) { return protocol == Protocol::kLL128 ? 60 : 8; }
 
 class Compiler {

@@ -17,7 +17,7 @@ namespace tuccl::sim {
 ///
 /// Rates change only in `update_rates`, which looks no further than changes reach:
 /// it fills anew what touches a change, and widens that while rates of others
-/// would have to follow (docs/simulator.md).
+/// would have to follow (docs/reference/simulator.md).
 class Sharing {
  public:
   explicit Sharing(const Plan& plan);

@@ -1,5 +1,5 @@
 // Dataflow: what every chunk of memory holds, step by step, and what it must
-// hold in the end (docs/msccl.md).
+// hold in the end (docs/reference/msccl.md).
 #include <cstdint>
 #include <string>
 #include <utility>

@@ -1,5 +1,5 @@
 // Deadlock: cycles in program order, dependencies, messages and FIFO credit
-// (docs/msccl.md).
+// (docs/reference/msccl.md).
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -200,7 +200,7 @@ std::int64_t buffer_of(const Program& p, Dialect dialect, std::int64_t buffer_by
   return buffer_bytes > 0 ? buffer_bytes : facts(p.protocol, dialect).default_buffer_bytes;
 }
 
-/// A transfer holds floor(slice / chunk) chunks (docs/simulator.md).
+/// A transfer holds floor(slice / chunk) chunks (docs/reference/simulator.md).
 void check_split(const Flow& flow, Dialect dialect, std::int64_t buffer_bytes, Findings& out) {
   if (safe(flow, 1)) return;
   const Program& p = flow.program();

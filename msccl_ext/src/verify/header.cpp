@@ -1,4 +1,4 @@
-// The <algo> element against a dialect (docs/msccl.md).
+// The <algo> element against a dialect (docs/reference/msccl.md).
 #include <limits>
 #include <string>
 

@@ -1,4 +1,4 @@
-// What a thread block shows by itself: the limits and traps of docs/msccl.md
+// What a thread block shows by itself: the limits and traps of docs/reference/msccl.md
 // and 7 that no runtime reports.
 #include <algorithm>
 #include <map>

@@ -12,7 +12,7 @@
 
 namespace tuccl {
 
-/// What one runtime accepts (docs/msccl.md).
+/// What one runtime accepts (docs/reference/msccl.md).
 struct DialectLimits {
   int steps;
   int threadblocks;

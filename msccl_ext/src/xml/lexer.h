@@ -24,7 +24,7 @@ struct XmlElement {
 };
 
 /// Splits a file into tags by the rules of the runtimes' own reader
-/// (docs/msccl.md). What that reader rejects, overruns or silently misreads
+/// (docs/reference/msccl.md). What that reader rejects, overruns or silently misreads
 /// is an InputError here.
 class XmlLexer {
  public:

@@ -47,7 +47,7 @@ class Call:
 
 
 def fits(text: bytes, call: Call, dialect: str) -> bool:
-    """Whether the stock runtime would take the file: written from docs/msccl.md, not from us."""
+    """Whether the stock runtime would take the file, by docs/reference/msccl.md."""
     algo = ElementTree.fromstring(text).attrib
     if algo["coll"] != call.collective or int(algo["ngpus"]) != call.ranks:
         return False

@@ -207,7 +207,7 @@ class _Block:
     def _check_traps(
         self, op: Operation, shape: Shape, sources: str, targets: str, number: int
     ) -> None:
-        """Refuse what the handlers take and compute wrong (docs/runtimes.md)."""
+        """Refuse what the handlers take and compute wrong (docs/howto/mscclpp.md)."""
         plan = self._plan
         if op.channel_type == "port" and not shape.packets and sources.strip("s"):
             self._error(

@@ -23,8 +23,8 @@ def simulate_plan(
 ) -> SimResult:
     """Return the simulated call of a verified ``plan`` on the whole array of ``nbytes`` bytes.
 
-    ``machine`` is a class of MSCCL++'s (``load_machine("mscclpp-h100")``); docs/simulator.md says
-    what its constants mean here.
+    ``machine`` is a class of MSCCL++'s (``load_machine("mscclpp-h100")``);
+    docs/reference/simulator.md explains its constants.
 
     Raises:
         InputError: the chunks do not divide ``nbytes``, the network lacks ranks or routes, or the
