@@ -9,7 +9,13 @@ if TYPE_CHECKING:
     from tuccl.sketches.candidates import candidate_sketches
     from tuccl.sketches.checks import checked
     from tuccl.sketches.congestion import congestion_scores, prune_congested, with_congestion
-    from tuccl.sketches.files import decode_sketch, encode_sketch, load_sketch, save_sketch
+    from tuccl.sketches.files import (
+        decode_sketch,
+        encode_sketch,
+        load_sketch,
+        save_sketch,
+        save_sketches,
+    )
     from tuccl.sketches.full_mesh import full_mesh
     from tuccl.sketches.grouping import Grouping, group
     from tuccl.sketches.picture import sketch_svg
@@ -55,6 +61,7 @@ __all__ = [
     "rails",
     "read_taccl_profile",
     "save_sketch",
+    "save_sketches",
     "sketch_svg",
     "symmetries",
     "taccl_to_sketch",

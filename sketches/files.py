@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -13,9 +14,15 @@ from tuccl.sketches.sketch import SKETCH_FORMAT, Sketch
 from tuccl.sketches.taccl import MOST_BYTES, decode_taccl_sketch, taccl_to_sketch
 from tuccl.sketches.taccl_profile import TacclProfile
 from tuccl.topology.graph import Topology
-from tuccl.topology.json_files import decode_reason, printable_path, read_bounded, write_file
+from tuccl.topology.json_files import (
+    decode_reason,
+    printable_path,
+    read_bounded,
+    write_file,
+    write_files,
+)
 
-__all__ = ["decode_sketch", "encode_sketch", "load_sketch", "save_sketch"]
+__all__ = ["decode_sketch", "encode_sketch", "load_sketch", "save_sketch", "save_sketches"]
 
 
 def decode_sketch(data: bytes, path: str = "<bytes>") -> Sketch:
@@ -99,6 +106,20 @@ def _match(sketch: Sketch, topology: Topology, path: str) -> None:
             f"{path[:200]}: $.hosts: a sketch of {sketch.ranks} ranks on {sketch.nhosts} hosts; "
             f"the topology has {topology.ranks} on {len(names)}: make a sketch for it"
         )
+
+
+def save_sketches(sketches: Sequence[Sketch], folder: str | os.PathLike[str]) -> list[Path]:
+    """Write `sketches` into `folder`, all or none, so that files sort by rank; return their paths.
+
+    Raises:
+        InputError: a sketch breaks a rule, or the folder cannot be written.
+    """
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    paths = [target / f"{rank:02d}-{s.name}.json" for rank, s in enumerate(sketches)]
+    each = zip(paths, sketches, strict=True)
+    write_files({path: encode_sketch(checked(s, printable_path(path))) for path, s in each})
+    return paths
 
 
 def save_sketch(sketch: Sketch, path: str | os.PathLike[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import msgspec
 
 from tuccl.errors import InputError
 
-__all__ = ["decode_reason", "printable_path", "read_bounded", "write_file"]
+__all__ = ["decode_reason", "printable_path", "read_bounded", "write_file", "write_files"]
 
 _NETWORKS = ("network", "nic")
 _SYNONYMS = {
@@ -52,21 +53,33 @@ def write_file(path: str | os.PathLike[str], data: bytes) -> None:
     Raises:
         InputError: the folder is not there or cannot be written.
     """
-    target = Path(path)
-    temporary = None
+    write_files({path: data})
+
+
+def write_files(contents: Mapping[str | os.PathLike[str], bytes]) -> None:
+    """Write each content to its path, all of them or, where the disk refuses one, none.
+
+    Raises:
+        InputError: a folder is not there or cannot be written.
+    """
+    written: list[tuple[str, Path]] = []
+    path: str | os.PathLike[str] = ""
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name[:60]}.", dir=target.parent)
-        temporary = Path(name)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        temporary.chmod(0o666 & ~_umask())
-        temporary.replace(target)
+        for path, data in contents.items():
+            target = Path(path)
+            handle, name = tempfile.mkstemp(prefix=f".{target.name[:60]}.", dir=target.parent)
+            written.append((name, target))
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+            Path(name).chmod(0o666 & ~_umask())
+        for name, path in written:
+            Path(name).replace(path)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a file name"
         raise InputError(f"{printable_path(path)}: cannot be written: {reason}") from None
     finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
+        for name, _ in written:
+            Path(name).unlink(missing_ok=True)
 
 
 def _umask() -> int:

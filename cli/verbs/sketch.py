@@ -13,7 +13,7 @@ from tuccl.sketches import (
     Sketch,
     candidate_sketches,
     prune_congested,
-    save_sketch,
+    save_sketches,
     sketch_svg,
 )
 from tuccl.units import parse_size
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     sketches = candidate_sketches(topology, collective, parse_size(args.size))
     if args.max_congestion is not None:
         sketches = tuple(prune_congested(s, topology, args.max_congestion) for s in sketches)
-    files = [save(s, i, Path(args.output)) if args.output else None for i, s in enumerate(sketches)]
+    files = save_sketches(sketches, args.output) if args.output else [None] * len(sketches)
     if args.picture:
         write_text(Path(args.picture), sketch_svg(sketches[0], topology))
         say(f"{args.picture}: picture of sketch {sketches[0].name}")
@@ -77,19 +77,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def save(sketch: Sketch, rank: int, folder: Path) -> str:
-    """Write a sketch so that files sort by rank; return its path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{rank:02d}-{sketch.name}.json"
-    save_sketch(sketch, path)
-    return str(path)
-
-
-def facts(sketch: Sketch, file: str | None) -> dict[str, object]:
+def facts(sketch: Sketch, file: Path | None) -> dict[str, object]:
     """Return what ``--json`` says of a sketch."""
     return {
         "name": sketch.name,
-        "file": file,
+        "file": None if file is None else str(file),
         "links": len(sketch.links),
         "internode_links": sketch.internode_links,
         "worst_congestion": max((link.congestion for link in sketch.links), default=0.0),

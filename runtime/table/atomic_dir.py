@@ -6,6 +6,7 @@ import ctypes
 import errno
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,7 +28,9 @@ def replace_directory(target: Path, contents: Mapping[str, bytes]) -> None:
         OSError: the disk refuses.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.tuccl-new-", dir=target.parent))
+    mine = _staging_prefix(target)
+    _clear_leftovers(target, mine)
+    staging = Path(tempfile.mkdtemp(prefix=f"{mine}{os.getpid()}-", dir=target.parent))
     try:
         _write(staging, contents)
         replaced = swap_directories(staging, target)
@@ -36,6 +39,20 @@ def replace_directory(target: Path, contents: Mapping[str, bytes]) -> None:
         raise
     if replaced is not None:
         shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _staging_prefix(target: Path) -> str:
+    """How names of folders that this host's processes stage for ``target`` begin."""
+    return f".{target.name}.tuccl-new-{socket.gethostname()[:40]}-"
+
+
+def _clear_leftovers(target: Path, prefix: str) -> None:
+    """Remove what processes of this host left that were killed while they wrote."""
+    for folder in target.parent.iterdir():
+        pid, _, rest = folder.name.removeprefix(prefix).partition("-")
+        is_staged = folder.name.startswith(prefix) and rest and pid.isdecimal()
+        if is_staged and not Path("/proc", pid).exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _write(folder: Path, contents: Mapping[str, bytes]) -> None:

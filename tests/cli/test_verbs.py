@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -338,6 +339,26 @@ def test_an_interrupted_tune_leaves_no_table_and_resumes(
     resumed = tuccl(*tune, "--budget", 8, "--resume", "-o", out)
     assert resumed.code == 0, resumed.err
     assert tuccl("explain", out).code == 0
+
+
+def test_a_tune_on_a_full_disk_names_the_file(work: Path, tmp_path: Path) -> None:
+    def small_files_only() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "tuccl.cli", "tune", str(work / "topology.json")),
+            *("-c", "allgather", "-s", "1M", "--budget", "4", "-o", str(tmp_path / "table")),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        preexec_fn=small_files_only,
+    )
+    assert done.returncode == 2
+    assert "table.study: cannot be written: File too large" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_table_is_tuned_for_the_interpreter_by_its_class(tuccl: Tuccl, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from tuccl.sketches import (
     encode_sketch,
     load_sketch,
     save_sketch,
+    save_sketches,
 )
 from tuccl.topology.fabric import join
 from tuccl.topology.profiles import load_profile
@@ -156,3 +159,26 @@ values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3), max_le
 @given(st.sampled_from(sorted(msgspec.json.decode(DATA))), values)
 def test_any_value_in_any_field_raises_input_errors_only(key: str, value: object) -> None:
     survives(decode_sketch, fields(**{key: value}))
+
+
+def test_on_a_full_disk_all_sketches_are_written_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    real: Any = tempfile.mkstemp
+
+    def full_at_the_third(**where: object) -> object:
+        if len(made) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        made.append("")
+        return real(**where)
+
+    four = [msgspec.structs.replace(SAMPLE, name=f"s{n}") for n in range(4)]
+    with monkeypatch.context() as patch:
+        patch.setattr(tempfile, "mkstemp", full_at_the_third)
+        with pytest.raises(InputError, match=r"02-s2\.json: cannot be written: No space"):
+            save_sketches(four, tmp_path / "out")
+    assert not list((tmp_path / "out").iterdir())
+    paths = save_sketches(four, tmp_path / "out")
+    assert [p.name for p in paths] == ["00-s0.json", "01-s1.json", "02-s2.json", "03-s3.json"]
+    assert load_sketch(paths[3]) == four[3]

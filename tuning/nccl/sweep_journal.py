@@ -81,11 +81,18 @@ class SweepJournal:
         return answers.popleft() if answers else None
 
     def store(self, run: SweepRun) -> None:
-        """Append ``run``, and see it to the disk: a run takes seconds of a whole cluster."""
-        with self._path.open("ab") as file:
-            file.write(msgspec.json.encode(run) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        """Append ``run``, and see it to the disk: a run takes seconds of a whole cluster.
+
+        Raises:
+            InputError: the disk refuses.
+        """
+        try:
+            with self._path.open("ab") as file:
+                file.write(msgspec.json.encode(run) + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise InputError(f"{self._path}: cannot be written: {error.strerror}") from None
 
     def finish(self) -> None:
         """Note that the sweep came to its end, so that the next one may start anew."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import time
 import warnings
@@ -31,6 +32,7 @@ JOURNAL = "journal.log"
 _LARGEST_JOURNAL = 1 << 30
 _MOST_ATTEMPTS = 10  # at opening it
 _SQLITE = "sqlite:///"
+_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS})
 
 
 @contextmanager
@@ -80,6 +82,7 @@ def storage_failures(where: str) -> Iterator[None]:
     """Tell in one line that the storage ``where`` fails meanwhile.
 
     Raises:
+        InputError: the disk refuses to keep it.
         Unavailable: it did.
     """
     import optuna
@@ -90,6 +93,13 @@ def storage_failures(where: str) -> Iterator[None]:
         raise Unavailable(
             f"storage {where}: fails ({_first_line(error.__cause__ or error)}); what was stored "
             "is kept: start again when it is there"
+        ) from None
+    except OSError as error:
+        if error.errno not in _DISK:
+            raise
+        raise InputError(
+            f"{error.filename or where}: cannot be written: {error.strerror}; what was stored is "
+            "kept: make room, and go on with --resume"
         ) from None
 
 

@@ -9,6 +9,8 @@ import json
 import os
 import random
 import shutil
+import socket
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -385,3 +387,21 @@ def test_a_candidate_that_claims_more_than_its_proof_is_refused(
             continue
         with pytest.raises(InputError, match="max_safe_bytes"):
             load_table(tmp_path / "t")
+
+
+def test_what_killed_processes_left_is_cleared(tmp_path: Path) -> None:
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    host = socket.gethostname()
+    names = {
+        f".t.tuccl-new-{host}-{dead.pid}-abc": False,
+        f".t.tuccl-new-{host}-{os.getpid()}-abc": True,
+        f".t.tuccl-new-elsewhere-{dead.pid}-abc": True,
+        f".u.tuccl-new-{host}-{dead.pid}-abc": True,
+        ".t.study": True,
+    }
+    for name in names:
+        (tmp_path / name / "algorithms").mkdir(parents=True)
+    atomic_dir.replace_directory(tmp_path / "t", {"table.json": b"{}"})
+    assert {name: (tmp_path / name).exists() for name in names} == names
+    assert len(list(tmp_path.iterdir())) == len(names)
