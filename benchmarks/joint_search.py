@@ -33,6 +33,7 @@ from statistics import geometric_mean, median
 import msgspec
 from report import publish
 
+from baseline_searches import BASELINE_SEARCHES
 from tuccl.errors import Infeasible
 from tuccl.topology import Topology, join, load_profile
 from tuccl.tuning import SEARCHES, Point, Space, beats, run_search
@@ -59,6 +60,7 @@ ROWS = (
     "rl",
     "rl+",
 )
+ALL_SEARCHES = SEARCHES | BASELINE_SEARCHES
 NOISES = (0.03, 0.15)
 FULL_EFFORT = 27
 NOISY_BUDGET = 100
@@ -233,7 +235,7 @@ def regrets(call: SimulatedCall, result: Cell, seeds: int) -> None:
         slow = name.startswith(("mraco", "tpe"))
         budgets = (*BUDGETS, LONG_BUDGET) if name == "descent" else BUDGETS
         for seed in range(min(seeds, SEEDS_OF_ESTIMATORS) if slow else seeds):
-            kind = SEARCHES[name.removesuffix("+")]
+            kind = ALL_SEARCHES[name.removesuffix("+")]
             search = kind(call.space, seed=seed, first=suited if name.endswith("+") else ())
             spent, best_us, at = 0, math.inf, dict.fromkeys(budgets, math.inf)
             while spent < budgets[-1] and (request := search.ask()) is not None:
@@ -283,7 +285,7 @@ def noisy_choice(call: SimulatedCall, name: str, noise: Noise) -> tuple[float, b
     """The true time of what a search and its final round take, and whether it beats the default."""
     first = initial_points(call.space, NOISY_BUDGET // 4) if name.endswith("+") else ()
     seed = noise._rng.randrange(1 << 30)
-    kind = SEARCHES[name.removesuffix("+")]
+    kind = ALL_SEARCHES[name.removesuffix("+")]
     search = kind(call.space, seed=seed, full_effort=FULL_EFFORT, first=first)
     measurements = run_search(search, noise.samples, NOISY_BUDGET)
     final = [(noise.samples(p, FULL_EFFORT), p) for p in measurements.ranked(FULL_EFFORT)[:3]]

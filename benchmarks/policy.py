@@ -19,6 +19,7 @@ from statistics import median
 
 from report import publish
 
+from baseline_searches import BASELINE_SEARCHES
 from tuccl.topology import Topology, join, load_profile
 from tuccl.tuning import (
     SEARCHES,
@@ -67,6 +68,9 @@ class Row:
     regret_untrained: float
     cold: float
     warm: float
+
+
+ALL_SEARCHES = SEARCHES | BASELINE_SEARCHES
 
 
 def main() -> None:
@@ -132,7 +136,7 @@ def _row(call: SimulatedCall, policy: Policy, seeds: int, longest: int) -> Row:
     warm = [_progress(call, policy, seed) for seed in range(seeds)]
     for name in ("coordinate", TuneOptions.search):
         first = initial_points(call.space, longest // 4)
-        run_search(SEARCHES[name](call.space, seed=seeds, first=first), call.samples, longest)
+        run_search((SEARCHES | BASELINE_SEARCHES)[name](call.space, seed=seeds, first=first), call.samples, longest)
     best_us = min(call.samples_us.values())
     quality = 1.01 * median(times[-1] for times in cold)
     return Row(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tuccl.synth.bounds.hops import fewest_hops
     from tuccl.synth.candidates import Candidates, SynthesizedProgram, Target
     from tuccl.synth.choose import SearchResult, synthesize_best
-    from tuccl.synth.lowering.limits import fork_end
+    from tuccl.synth.lowering.limits import fork_end, fork_scratch_bytes
     from tuccl.synth.lowering.lower import Placement, lower
     from tuccl.synth.methods import EXACT_METHODS, METHODS, Method, make_schedule, searched_methods
     from tuccl.synth.model.collective import COLLECTIVES, Collective
@@ -54,6 +54,7 @@ __all__ = [
     "bound",
     "fewest_hops",
     "fork_end",
+    "fork_scratch_bytes",
     "lower",
     "lower_to_plan",
     "make_schedule",

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tuccl.tuning.searches.convergence import Convergence, divergence
     from tuccl.tuning.searches.measurements import Measurements
     from tuccl.tuning.searches.mraco import MracoSearch
-    from tuccl.tuning.searches.plain_searches import RandomSearch
     from tuccl.tuning.searches.search import Request, Search, run_search
     from tuccl.tuning.searches.space import Point, Space
     from tuccl.tuning.studies.reader import Evaluation, StoredStudy, importances, read_studies
@@ -37,7 +36,6 @@ __all__ = [
     "Point",
     "Policy",
     "ProgramCache",
-    "RandomSearch",
     "Request",
     "RlSearch",
     "Saturation",

@@ -15,26 +15,14 @@ from tuccl.tuning.rl.policy import Policy
 from tuccl.tuning.rl.search import RlSearch
 from tuccl.tuning.rl.state import TrainingJob
 from tuccl.tuning.searches.descent import DescentSearch
-from tuccl.tuning.searches.mraco import LiteralMracoSearch, MracoSearch
-from tuccl.tuning.searches.plain_searches import CoordinateSearch, GridSearch, RandomSearch
+from tuccl.tuning.searches.mraco import MracoSearch
 from tuccl.tuning.searches.search import Search
-from tuccl.tuning.searches.tpe_searches import HalvingTpeSearch, TpeSearch
+from tuccl.tuning.searches.tpe_searches import TpeSearch
 
 __all__ = ["SEARCHES", "TuneOptions"]
 
 SEARCHES: dict[str, type[Search]] = {
-    search.name: search
-    for search in (
-        DescentSearch,
-        MracoSearch,
-        LiteralMracoSearch,
-        TpeSearch,
-        HalvingTpeSearch,
-        RandomSearch,
-        GridSearch,
-        CoordinateSearch,
-        RlSearch,
-    )
+    search.name: search for search in (DescentSearch, MracoSearch, TpeSearch, RlSearch)
 }
 _ADDRESS = r"[a-z]+://[^/\s]+:\d+"
 

@@ -39,6 +39,7 @@ from tuccl.synth import (
     bound,
     fewest_hops,
     fork_end,
+    fork_scratch_bytes,
     searched_methods,
     synthesize_best,
 )
@@ -177,6 +178,11 @@ def _written(best: SynthesizedProgram, args: argparse.Namespace, nbytes: int) ->
         return program
     if program.max_bytes is None:
         program = program.replace(max_bytes=fork_end(program, nbytes))
+    if scratch := fork_scratch_bytes(program):
+        say(
+            f"the fork reserves {scratch} bytes of scratch on each GPU, for calls below "
+            f"{program.max_bytes} bytes"
+        )
     threads = None if args.threads is None else fork_threads(KnobValues.of(best.knobs))
     return program.replace(nthreads=threads or 0)
 

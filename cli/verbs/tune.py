@@ -94,8 +94,7 @@ def add_search(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--search",
         default="descent",
-        help="descent (default); rl, with --policy; and what it was compared with: mraco, "
-        "mraco-literal, tpe, tpe-halving, coordinate, random, grid",
+        help="descent (default); mraco, tpe: by a Parzen estimator; rl, with --policy",
     )
     group.add_argument(
         "--budget",

@@ -22,7 +22,7 @@ from tuccl.runtime.table.supported_knobs import (
     exclusion_reason,
     process_buffers,
 )
-from tuccl.synth.lowering.limits import fork_end
+from tuccl.synth.lowering.limits import fork_end, fork_scratch_bytes
 from tuccl.units import format_bytes
 
 __all__ = ["FORK_FILES", "Rule", "RuleSet", "export_rules"]
@@ -283,9 +283,8 @@ def _with_end(rule: Rule) -> Rule:
 
 def _scratch_notes(rules: list[Rule]) -> Iterator[str]:
     for rule in rules:
-        if share := max(gpu.scratch_chunks for gpu in rule.program.gpus) / rule.program.nchunks:
-            scratch = math.ceil((rule.max_bytes or 0) * share) >> 20
-            yield f"{rule.text}: fork reserves {scratch} MiB of scratch when it starts"
+        if scratch := fork_scratch_bytes(rule.program.replace(max_bytes=rule.max_bytes)):
+            yield f"{rule.text}: fork reserves {scratch >> 20} MiB of scratch when it starts"
 
 
 def _thread_notes(rules: list[Rule], dialect: str) -> Iterator[str]:

@@ -61,7 +61,7 @@ def program_file(program: Program, dialect: str = "executor", root: int = 0) -> 
     safe = max_safe_bytes(program, dialect, root)
     top = safe
     if dialect == "fork":  # half open, and 0 is an empty range
-        top = min(safe + 1 if safe else 1 << 40, fork_end(program, 0) or 1 << 40)
+        top = min(safe + 1 if safe else 1 << 40, fork_end(program, 1 << 29) or 1 << 40)
     plain = program.replace(name=program.collective, min_bytes=0, max_bytes=top)
     text = to_xml(plain, dialect).encode()
     path = f"{ALGORITHMS}/{program.collective}-{hashlib.sha256(text).hexdigest()[:16]}.xml"

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from tuccl.errors import InputError
 from tuccl.program import Program
 
-__all__ = ["DIALECTS", "Excess", "Limits", "excess", "fork_end", "limits_of"]
+__all__ = ["DIALECTS", "Excess", "Limits", "excess", "fork_end", "fork_scratch_bytes", "limits_of"]
 
 _LEAST_FORK_END = 1 << 30
 
@@ -52,11 +52,18 @@ def fork_end(program: Program, nbytes: int) -> int | None:
     """Return the (exclusive) maxBytes to write for the fork, None where any will do.
 
     The fork reserves scratch for maxBytes when a communicator is made: a program with scratch is
-    for up to twice ``nbytes``, the size it was made for, or 1 GiB, and at most 16 GiB of scratch.
+    for up to twice ``nbytes``, the size it was made for, or as much of 1 GiB as needs no more than
+    1 GiB of scratch, and never for what needs over 16 GiB.
     """
     if (most := program.fork_scratch_limit) is None:
         return None
-    return min(max(2 * nbytes, _LEAST_FORK_END), most)
+    return min(max(2 * nbytes, min(_LEAST_FORK_END, most // 16)), most)
+
+
+def fork_scratch_bytes(program: Program) -> int:
+    """Return the bytes of scratch that the fork reserves on each GPU for the program's maxBytes."""
+    chunks = max((gpu.scratch_chunks for gpu in program.gpus), default=0)
+    return -(-(program.max_bytes or 0) * chunks // max(program.nchunks, 1))
 
 
 class Excess(NamedTuple):

@@ -41,14 +41,19 @@ def test_synth_writes_the_forks_scratch_and_threads(tuccl: Tuccl, work: Path) ->
     """The fork reserves scratch for maxBytes at start, and adds a warp to nthreads itself."""
     tuccl("probe", "--profile", "ndv2", "--nodes", 2, "-o", work / "ndv2x2.json")
     words = ["synth", work / "ndv2x2.json", "-c", "alltoall", "--method", "hierarchical2"]
-    for size, top in (("1M", 1 << 30), ("2G", 4 << 30)):
+    for size, nbytes in (("1K", 1 << 10), ("1M", 1 << 20), ("2G", 2 << 30)):
         file = work / f"fork-{size}.xml"
         knobs = ["--protocol", "Simple", "--channels", "1", "--threads", "256"]
         order = [*words, "-s", size, "--dialect", "fork", *knobs, "-o", file]
-        assert tuccl(*order).code == 0
+        answer = tuccl(*order)
+        assert answer.code == 0
         program = parse_xml(file.read_bytes())
-        assert (program.max_bytes, program.nthreads) == (top, 256)
-        assert any(gpu.scratch_chunks for gpu in program.gpus)
+        chunks = max(gpu.scratch_chunks for gpu in program.gpus)
+        top = max(2 * nbytes, min(1 << 30, (1 << 30) // chunks * program.nchunks))
+        assert abs((program.max_bytes or 0) - top) < program.nchunks and program.nthreads == 256
+        reserved = -(-(program.max_bytes or 0) * chunks // program.nchunks)
+        assert reserved <= 1 << 30 or program.max_bytes == 2 * nbytes
+        assert f"reserves {reserved} bytes" in answer.err
         assert tuccl("verify", file, "--dialect", "fork").code == 0
     knobs = ["--protocol", "Simple", "--threads", "384"]
     answer = tuccl(*words, "-s", "1M", "--dialect", "fork", *knobs, "-o", file)

@@ -121,12 +121,13 @@ def test_the_fork_reserves_scratch_for_the_last_size(ring: Program) -> None:
     scratchy = Program("t", "allgather", "Simple", 1, 2, gpus, in_place=False)
     assert scratchy.fork_scratch_limit == (16 << 30) // 3 * 2 and ring.fork_scratch_limit is None
     written = to_xml(scratchy, "fork")
-    assert 'maxBytes="1073741824"' in written and not found(parse_xml(written), "fork")
+    end = f"{(1 << 30) // 3 * 2}"
+    assert f'maxBytes="{end}"' in written and not found(parse_xml(written), "fork")
     for top in (1 << 62, 11453246123):
-        wide = parse_xml(written.replace('"1073741824"', f'"{top}"'))
+        wide = parse_xml(written.replace(f'"{end}"', f'"{top}"'))
         [error] = found(wide, "fork")
         assert error.code == "size-range" and 'maxBytes="11453246122" at most' in error.message
-        assert not found(parse_xml(written.replace("1073741824", "11453246122")), "fork")
+        assert not found(parse_xml(written.replace(end, "11453246122")), "fork")
     assert not found(parse_xml(to_xml(scratchy)), "executor")
 
 

@@ -1,13 +1,14 @@
 import math
 
+from baseline_searches import RandomSearch
 from tests.tuning.conftest import Surface, small_space
-from tuccl.tuning import Convergence, MracoSearch, Point, RandomSearch, divergence, run_search
+from tuccl.tuning import Convergence, MracoSearch, Point, divergence, run_search
 
 SPACE = small_space()
 SEEDS = range(3)
 
 
-def regret(search: MracoSearch | RandomSearch, surface: Surface, budget: int) -> float:
+def regret(search: MracoSearch | surface: Surface, budget: int) -> float:
     run_search(search, surface, budget)
     assert search.best is not None
     return math.log(surface.us(search.best) / surface.optimum())

@@ -1,19 +1,22 @@
-"""What every search promises (tuning/search.py); a new search joins by one line in SEARCHES."""
+"""What every search promises (tuning/searches/search.py); a new one joins by a line in SEARCHES."""
 
 import math
 from collections.abc import Sequence
 
 import pytest
 
+from baseline_searches import BASELINE_SEARCHES, GridSearch
 from tests.tuning.conftest import Surface, small_space, tiny_space
 from tuccl.tuning import SEARCHES, Measurements, Point, Request, Search, run_search
 
 SPACE = small_space()
+ALL_SEARCHES = SEARCHES | BASELINE_SEARCHES
 
 
-@pytest.fixture(params=sorted(SEARCHES))
+@pytest.fixture(params=sorted(ALL_SEARCHES))
 def kind(request: pytest.FixtureRequest) -> type[Search]:
-    return SEARCHES[request.param]
+    kind: type[Search] = ALL_SEARCHES[request.param]
+    return kind
 
 
 def asked(search: Search, surface: Surface, count: int) -> list[Request]:
@@ -122,13 +125,13 @@ class TestEverySearch:
 
 def test_the_grid_covers_everything_once() -> None:
     space = tiny_space()
-    measurements = run_search(SEARCHES["grid"](space), Surface(space), space.grid_size)
+    measurements = run_search(GridSearch(space), Surface(space), space.grid_size)
     assert len(measurements) == measurements.spent == space.grid_size
 
 
 def test_a_budget_below_one_is_refused() -> None:
     with pytest.raises(ValueError, match="budget"):
-        run_search(SEARCHES["grid"](SPACE), Surface(SPACE), 0)
+        run_search(GridSearch(SPACE), Surface(SPACE), 0)
 
 
 def test_samples_of_a_point_are_pooled() -> None:

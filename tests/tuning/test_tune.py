@@ -102,7 +102,7 @@ def test_odd_knobs_are_chosen_only_where_stock_ones_are_slower(
 
 
 def test_equal_programs_with_equal_knobs_are_timed_once(topology: Topology, tmp_path: Path) -> None:
-    tuned(tmp_path / "table", Stand(topology), topology, search="random", budget=60)
+    tuned(tmp_path / "table", Stand(topology), topology, search="mraco", budget=60)
     attrs = [json.loads(each) for each in evaluations(tmp_path / "table")]
     timed = [(a["program"], a["point"].split("/", 3)[3], a["samples_us"]) for a in attrs]
     keys = [(program, knobs) for program, knobs, samples in timed if samples]

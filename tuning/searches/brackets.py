@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Bracket", "Rung", "brackets", "highest_bracket", "literal_brackets"]
+__all__ = ["Bracket", "Rung", "brackets", "highest_bracket"]
 
 
 @dataclass(frozen=True)
@@ -81,30 +81,6 @@ def brackets(most_effort: int, eta: int = 3) -> tuple[Bracket, ...]:
         largest.append(_largest(bracket, bracket.cost + budget_left, most_effort, eta))
         budget_left -= largest[-1].cost - bracket.cost
     return tuple(largest)
-
-
-def literal_brackets(most_effort: int, eta: int = 3) -> tuple[Bracket, ...]:
-    """Return the brackets of Algorithm 1 as printed, s = 0 first.
-
-    >>> [b.cost for b in literal_brackets(27, 3)]
-    [729, 135, 33, 27]
-
-    Notes:
-        Bracket s begins with n_s = ceil(eta^(s_max - s)) points at R_s = floor(R_max eta^-s)
-        (lines 3, 4) and keeps ceil(n_s eta^-i) of them (line 9). One round costs far more than
-        the (s_max + 1) R_max that the paper guarantees.
-    """
-    s_max = highest_bracket(most_effort, eta)
-    return tuple(
-        Bracket(
-            s,
-            tuple(
-                Rung(-(-(eta ** (s_max - s)) // eta**i), most_effort // eta**s * eta**i)
-                for i in range(s + 1)
-            ),
-        )
-        for s in range(s_max + 1)
-    )
 
 
 def _largest(bracket: Bracket, affordable: int, most_effort: int, eta: int) -> Bracket:

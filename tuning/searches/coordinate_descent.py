@@ -8,14 +8,13 @@ from tuccl.tuning.searches.measurements import Measurements
 from tuccl.tuning.searches.space import Dimension, Point, Space
 from tuccl.tuning.searches.tie_break import with_default_knobs
 
-__all__ = ["ALL_DIMENSIONS", "coordinate_descent"]
+__all__ = ["FINE_DIMENSIONS", "coordinate_descent"]
 
-_FINE = ("protocol", "chunking", "channels", "threads", "buffer")
-ALL_DIMENSIONS = ("method", "sketch", *_FINE)
+FINE_DIMENSIONS = ("protocol", "chunking", "channels", "threads", "buffer")
 
 
 def coordinate_descent(
-    space: Space, measurements: Measurements, start: Point, names: Sequence[str] = _FINE
+    space: Space, measurements: Measurements, start: Point, names: Sequence[str] = FINE_DIMENSIONS
 ) -> Iterator[Point]:
     """Yield the points to time on the way from ``start`` down, until no single change is faster.
 

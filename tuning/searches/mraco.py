@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-from tuccl.tuning.searches.brackets import Bracket, brackets, literal_brackets
+from tuccl.tuning.searches.brackets import Bracket, brackets
 from tuccl.tuning.searches.convergence import Convergence
 from tuccl.tuning.searches.descent import varied
 from tuccl.tuning.searches.search import Search
 from tuccl.tuning.searches.space import Point, Space
 from tuccl.tuning.searches.tpe import Proposal, Tpe
 
-__all__ = ["LiteralMracoSearch", "MracoSearch"]
+__all__ = ["MracoSearch"]
 
 _SAME_AGAIN = 4
 _MUTANTS = 30
@@ -25,14 +25,14 @@ class MracoSearch(Search):
     Rounds of brackets follow one another until the search converges (Eq. 5), each sampling from
     what all before have taught. Effort is repeats of a timing; where the executor has no noise
     one repeat is full effort, every bracket is one point, and what remains is the estimator
-    with Eq. 5's stop. There the search begins with coordinate descents from the best points of
-    several programs: they find a program's knobs in fewer points, the estimator what they miss.
+    with Eq. 5's stop.
 
     Notes:
-        Where the estimator proposes nothing new four times in a row, one of the best points is
-        varied by a step or two instead: on a small grid it repeats itself by design. Before the
-        search stops, every other method, sketch and protocol is tried with the best point's knobs,
-        since an estimator that has converged no longer proposes them; if one wins, it goes on.
+        The densities of Eq. 2 and the acquisition of Eq. 3, with kernels as wide as the protocol
+        asks, are replaced by Optuna's multivariate Parzen estimator and its ratio of densities
+        (`tuccl.tuning.searches.tpe`). Brackets are those of `brackets`, not of Algorithm 1 as
+        printed. Where the estimator proposes nothing new four times in a row, one of the best
+        points is varied by a step or two instead: on a small grid it repeats itself by design.
     """
 
     name = "mraco"
@@ -116,14 +116,3 @@ class MracoSearch(Search):
             if point not in self.measurements and point not in taken:
                 return point
         return self.space.at(rng.randrange(self.space.grid_size))
-
-
-class LiteralMracoSearch(MracoSearch):
-    """Algorithm 1 as it is printed: most points meet most effort (`literal_brackets`)."""
-
-    name = "mraco-literal"
-
-    @staticmethod
-    def brackets_of(most_effort: int, eta: int) -> tuple[Bracket, ...]:
-        """Return the brackets of a round."""
-        return literal_brackets(most_effort, eta)

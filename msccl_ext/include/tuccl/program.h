@@ -122,7 +122,7 @@ struct Program {
 };
 
 /// The `fork`'s (exclusive) maxBytes for a program. Where it names none: the default of a file that
-/// was read, 1 GiB with scratch, else 2^62.
+/// was read, with scratch as much of 1 GiB as needs no more than 1 GiB of it, else 2^62.
 std::int64_t fork_max_bytes(const Program&);
 
 /// Largest maxBytes for which the `fork` reserves at most kForkMostScratch; nullopt where the

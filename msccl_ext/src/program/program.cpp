@@ -135,7 +135,7 @@ std::int64_t fork_max_bytes(const Program& program) {
   const std::optional<std::int64_t> most = fork_scratch_limit(program);
   if (!most) return kNoLimit;
   const std::int64_t least = std::clamp(program.min_bytes.value_or(0), std::int64_t{0}, *most);
-  return std::min(std::max(kWithScratch, 2 * least), *most);
+  return std::min(std::max(std::min(kWithScratch, *most / 16), 2 * least), *most);
 }
 
 ChunkCounts chunk_counts(Collective collective, int nchunks, int ngpus, int rank, int root) {

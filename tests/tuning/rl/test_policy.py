@@ -115,7 +115,7 @@ def test_an_interrupted_write_leaves_the_old_policy(policy: Policy, tmp_path: Pa
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("search", ["rl", "mraco", "random"])
+@pytest.mark.parametrize("search", ["rl", "mraco", "tpe"])
 def test_a_tune_uses_the_policy(
     search: str, policy: Policy, cluster: Topology, tmp_path: Path
 ) -> None:
