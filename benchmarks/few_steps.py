@@ -1,6 +1,6 @@
 """Prints the frontier of few-step exact programs on a DGX-1, their hops at 1 KB, and the time.
 
-    .venv/bin/python benchmarks/solve_k_synchronous.py [--part frontier|hops|profiles] [--only TEXT]
+    .venv/bin/python benchmarks/few_steps.py [--part frontier|hops|profiles] [--only TEXT]
 
 - frontier: for 8 GPUs of a DGX-1, each number of steps with the fewest rounds a chunk, what is
   proved, and the seconds it took: wall clock, and CPU with the solver's; next to SCCL's as run by
