@@ -136,7 +136,8 @@ def _row(call: SimulatedCall, policy: Policy, seeds: int, longest: int) -> Row:
     warm = [_progress(call, policy, seed) for seed in range(seeds)]
     for name in ("coordinate", TuneOptions.search):
         first = initial_points(call.space, longest // 4)
-        run_search((SEARCHES | BASELINE_SEARCHES)[name](call.space, seed=seeds, first=first), call.samples, longest)
+        search = ALL_SEARCHES[name](call.space, seed=seeds, first=first)
+        run_search(search, call.samples, longest)
     best_us = min(call.samples_us.values())
     quality = 1.01 * median(times[-1] for times in cold)
     return Row(

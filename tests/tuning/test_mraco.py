@@ -8,7 +8,7 @@ SPACE = small_space()
 SEEDS = range(3)
 
 
-def regret(search: MracoSearch | surface: Surface, budget: int) -> float:
+def regret(search: MracoSearch | RandomSearch, surface: Surface, budget: int) -> float:
     run_search(search, surface, budget)
     assert search.best is not None
     return math.log(surface.us(search.best) / surface.optimum())
