@@ -175,6 +175,8 @@ class _Comparer:
             self._notes.append(f"{call.name}: no out-of-place time at {nbytes} bytes, left out")
             return
         self._peers.add(call, nbytes, self._named_programs(call, nbytes, defaults))
+        candidate = select(self._stored.lookup, call.name, nbytes, root=call.root).candidate
+        sms = defaults[self._default].sms if candidate.is_default else candidate.sms
         over = bound_over(loop)
         least_us = bound(self._topology, call, over).time_us(nbytes)
         bound_us = max(0.0, least_us - self._executor.burst_us)
@@ -186,7 +188,7 @@ class _Comparer:
         for kind in self._baselines:
             if (default := defaults.get(kind)) and default.timing.time_us is not None:
                 self._rows.append(
-                    comparison_row(call, nbytes, kind, default, timing, chosen, bound_us, over)
+                    comparison_row(call, nbytes, kind, default, timing, chosen, bound_us, over, sms)
                 )
 
     def _named_programs(

@@ -48,6 +48,7 @@ class ComparisonRow(msgspec.Struct, frozen=True, kw_only=True):
     than the noise. A row is not ``comparable`` where the 90th percentile of either's times is more
     than 1.5 times the 10th; then it is no regression. ``bound`` names the bound that covers what
     the table picks: over links alone, or with reduction and multicast inside switches.
+    ``sms`` are those that what the table picks occupies, 0: not known.
     """
 
     collective: str
@@ -69,6 +70,8 @@ class ComparisonRow(msgspec.Struct, frozen=True, kw_only=True):
     spread: float = 0.0
     comparable: bool = True
     bound: BoundKind = "links"
+    sms: int = 0
+    baseline_sms: int = 0
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +116,22 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         """Each collective with each of its roots (-1: it has none), in the order compared."""
         return tuple(dict.fromkeys((row.collective, row.root) for row in self.tuned))
 
+    def distinct_baselines(self, call: tuple[str, int] | None = None) -> dict[str, str]:
+        """Return the baselines of ``call`` (None: of all calls) that have rows, by what to show.
+
+        Of baselines that take the same time everywhere the first stands for all.
+        """
+        times: dict[str, list[object]] = {}
+        for row in self.rows:
+            if call in (None, (row.collective, row.root)):
+                key = (row.collective, row.root, row.size, row.baseline_us)
+                times.setdefault(row.baseline, []).append(key)
+        equal: dict[tuple[object, ...], list[str]] = {}
+        for baseline in self.baselines:
+            if baseline in times:
+                equal.setdefault(tuple(times[baseline]), []).append(baseline)
+        return {" = ".join(names): names[0] for names in equal.values()}
+
 
 def call_name(collective: str, root: int) -> str:
     """Return what to call a collective in a heading.
@@ -151,6 +170,7 @@ def comparison_row(
     chosen: str,
     bound_us: float,
     bound: BoundKind,
+    sms: int = 0,
 ) -> ComparisonRow:
     """Return the row of one size against one default; ``bound_us`` is the lower bound ``bound``.
 
@@ -187,6 +207,8 @@ def comparison_row(
         spread=_spread(tuned.samples_us),
         comparable=comparable,
         bound=bound,
+        sms=sms,
+        baseline_sms=default.sms,
     )
 
 

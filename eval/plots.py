@@ -54,6 +54,7 @@ def bandwidth_svg(comparison: Comparison, collective: str, root: int = -1) -> st
     axes.set_ylim(bottom=0)
     axes.set_ylabel(f"bus bandwidth, GB/s ({comparison.how})")
     _finish(axes, comparison, sizes)
+    _legend(figure, axes)
     return _svg(figure, f"bandwidth-{_file_name(collective, root)}")
 
 
@@ -81,6 +82,7 @@ def latency_svg(comparison: Comparison, collective: str, root: int = -1) -> str 
     axes.yaxis.set_major_formatter("{x:g}")
     axes.set_ylabel(f"time, us ({comparison.how})")
     _finish(axes, comparison, small)
+    _legend(figure, axes)
     return _svg(figure, f"latency-{_file_name(collective, root)}")
 
 
@@ -116,7 +118,7 @@ def convergence_svg(studies: Sequence[StoredStudy], how: str) -> str:
         axes[column].yaxis.set_minor_formatter("{x:g}x")
         axes[column].grid(color=_GRID, lw=0.5, which="both")
     axes[0].set_ylabel(f"best so far over best ({how})")
-    axes[0].legend(fontsize=8, frameon=False, labelcolor=_INK)
+    _legend(figure, axes[0])
     return _svg(figure, f"convergence-{studies[0].collective if studies else 'none'}")
 
 
@@ -141,14 +143,14 @@ def _series(
         if (r.collective, r.root) == call and r.time_us is not None
     ]
     series = [("tuned table", sorted(tuned))]
-    for baseline in comparison.baselines:
+    for name, baseline in comparison.distinct_baselines(call).items():
         points = [
             (r.size, r.baseline_us)
             for r in comparison.rows
             if (r.collective, r.root, r.baseline) == (*call, baseline)
         ]
         if points:
-            series.append((baseline, sorted(points)))
+            series.append((name, sorted(points)))
     return series
 
 
@@ -194,7 +196,13 @@ def _finish(axes: Axes, comparison: Comparison, sizes: Sequence[int]) -> None:
     axes.set_xticks(labels, [format_bytes(size) for size in labels])
     axes.minorticks_off()
     axes.grid(color=_GRID, lw=0.5)
-    axes.legend(fontsize=8, frameon=False, labelcolor=_INK)
+
+
+def _legend(figure: Figure, axes: Axes) -> None:
+    """Name the lines under the plot, where none runs."""
+    handles, labels = axes.get_legend_handles_labels()
+    style = {"fontsize": 8, "frameon": False, "labelcolor": _INK}
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, **style)
 
 
 def _svg(figure: Figure, name: str) -> str:

@@ -2,50 +2,40 @@
 
 from __future__ import annotations
 
+import base64
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from html import escape
 
+from tuccl import __version__
 from tuccl.eval.comparison import Comparison, ComparisonRow, call_name
 from tuccl.eval.plots import bandwidth_svg, convergence_svg, latency_svg, plots_available
+from tuccl.eval.report_style import STYLE
+from tuccl.topology import Topology, machine_svg, signature
 from tuccl.tuning import StoredStudy, importances
 from tuccl.units import format_bytes
 
 __all__ = ["html_report"]
 
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1a1f24; --paper: #ffffff; --soft: #f2f4f6;
-  --grid: #c9d1d9; --slow: #b3261e; --fast: #1a6fb5; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e3e7eb; --paper: #14181c;
-  --soft: #1e242a; --grid: #3c4650; --slow: #ff8a80; --fast: #79b8ff; } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
-  max-width: 76rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
-.label { background: var(--soft); padding: .5rem .8rem; border-left: 4px solid var(--fast); }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 13px; }
-th, td { padding: .2rem .6rem; text-align: right; border-bottom: 1px solid var(--grid);
-  white-space: nowrap; }
-th.text, td.text { text-align: left; } thead th { background: var(--soft); }
-.slow { color: var(--slow); font-weight: 600; } .fast { color: var(--fast); }
-.scroll { overflow-x: auto; } figure { margin: 1rem 0; } figure svg { max-width: 100%;
-  height: auto; } figcaption { font-size: 13px; }
-.heat td { border: 1px solid var(--grid); }
-@media (max-width: 48rem) { figure svg { max-width: none; width: 36rem; }
-  .scroll::before { content: "scroll sideways \\2192"; position: sticky; left: 0;
-    font-size: 12px; color: var(--fast); }
-  th:first-child, td:first-child { position: sticky; left: 0; background: var(--paper);
-    white-space: normal; min-width: 5rem; } }
-"""
 _MOST_METHODS = 4
 _HOW_TO_PLOT = "Plots need the extra `plot`: pip install 'tuccl[plot]', then compare again."
 
 
 def html_report(
-    comparison: Comparison, studies: Sequence[StoredStudy] = (), tuned_on: str = ""
+    comparison: Comparison,
+    studies: Sequence[StoredStudy] = (),
+    tuned_on: str = "",
+    *,
+    machine: Topology | None = None,
+    command: str = "",
+    date: str = "",
 ) -> str:
     """Return the page: headline, speed-ups, and for each collective plots and tables.
 
-    ``studies`` add how the search went, with times as ``tuned_on`` says (the table's label).
+    ``studies`` add how the search went, with times as ``tuned_on`` says (the table's label);
+    ``machine`` its picture, its signature and what of it was assumed; ``command`` and ``date``
+    what was run, and when.
     Without matplotlib there are tables only, with a line that says how to get the plots.
     Every figure and table says whether its numbers are simulated or measured, and on what.
     """
@@ -56,13 +46,15 @@ def html_report(
         *_overview(comparison),
         *(part for call in comparison.calls for part in _collective(comparison, *call)),
         *_peers(comparison),
-        *_search(studies, tuned_on),
+        *_search(comparison, studies, tuned_on),
+        *_machine(machine),
         *_notes(comparison),
+        _origin(command, date),
     ]
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"/>'
         '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
-        f"<title>{title}</title><style>{_STYLE}</style></head>\n<body>\n"
+        f"<title>{title}</title><style>{STYLE}</style></head>\n<body>\n"
         + "\n".join(body)
         + "\n</body></html>\n"
     )
@@ -79,17 +71,42 @@ def _provenance(comparison: Comparison) -> str:
     )
 
 
+def _machine(machine: Topology | None) -> Iterator[str]:
+    """The picture of the machine, and which of its links nobody measured."""
+    if machine is None:
+        return
+    yield "<h2>The machine</h2>"
+    assumed = Counter(link.kind for link in machine.links if link.assumed)
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(assumed.items())) or "none"
+    yield (
+        f"<p>{escape(machine.name)}: {machine.ranks} ranks on {len(machine.hosts)} hosts, "
+        f"signature {signature(machine)}. Rates or latencies of {sum(assumed.values())} of its "
+        f"{len(machine.links)} links are assumed ({kinds}); times depend on them.</p>"
+    )
+    data = base64.b64encode(machine_svg(machine).encode()).decode()
+    yield (
+        f'<figure><img alt="picture of {escape(machine.name)}" '
+        f'src="data:image/svg+xml;base64,{data}"/></figure>'
+    )
+
+
+def _origin(command: str, date: str) -> str:
+    """The last line: version, date and command."""
+    when = f", {escape(date)}" if date else ""
+    return f"<p><small>tuccl {__version__}{when} <code>{escape(command)}</code></small></p>"
+
+
 def _overview(comparison: Comparison) -> Iterator[str]:
     yield "<h2>Speed-up</h2>"
     rows = []
-    for baseline in comparison.baselines:
+    for name, baseline in comparison.distinct_baselines().items():
         mine = [row for row in comparison.rows if row.baseline == baseline and row.comparable]
         if mine:
             speedups = [row.speedup for row in mine]
             slower = sum(row.regression for row in mine)
             marked = _marked(str(slower), "slow" if slower else "")
             least, most = f"{min(speedups):.2f}", f"{max(speedups):.2f}"
-            rows.append([baseline, least, most, str(len(mine)), marked])
+            rows.append([name, least, most, str(len(mine)), marked])
     head = ("baseline", "least", "most", "cells", "slower by over 1 %")
     yield _table(head, rows, text_columns=(0,), raw_columns=(4,))
     if not comparison.rows:
@@ -102,7 +119,11 @@ def _overview(comparison: Comparison) -> Iterator[str]:
 def _heat_map(comparison: Comparison) -> str:
     """Return speed-ups by collective, baseline and size as a table whose cells are coloured."""
     sizes = sorted({row.size for row in comparison.rows})
-    lines = dict.fromkeys((r.collective, r.root, r.baseline) for r in comparison.rows)
+    lines = [
+        (*call, baseline, name)
+        for call in comparison.calls
+        for name, baseline in comparison.distinct_baselines(call).items()
+    ]
     speedups = {
         (r.collective, r.root, r.baseline, r.size): r.speedup
         for r in comparison.rows
@@ -119,17 +140,17 @@ def _heat_map(comparison: Comparison) -> str:
 
     heads = "".join(f"<th>{format_bytes(size)}</th>" for size in sizes)
     body = "".join(
-        f'<tr><th class="text">{escape(call_name(name, root))} vs {escape(baseline)}</th>'
+        f'<tr><th class="text">{escape(call_name(name, root))} vs {escape(shown)}</th>'
         + "".join(cell(speedups.get((name, root, baseline, size))) for size in sizes)
         + "</tr>"
-        for name, root, baseline in lines
+        for name, root, baseline, shown in lines
     )
     caption = (
         "Speed-up by collective, baseline and size of the whole array; 1.0 is neutral, red is "
         f"slower ({comparison.label})."
     )
     return (
-        f'<figure><div class="scroll"><table class="heat"><thead><tr><th>{comparison.how}</th>'
+        f'<figure><div class="scroll wide"><table class="heat"><thead><tr><th>{comparison.how}</th>'
         f"{heads}</tr></thead><tbody>{body}</tbody></table></div>"
         f"<figcaption>{escape(caption)}</figcaption></figure>"
     )
@@ -139,17 +160,21 @@ def _collective(comparison: Comparison, name: str, root: int) -> Iterator[str]:
     yield f"<h2>{escape(call_name(name, root))}</h2>"
     if plots_available():
         how = comparison.how
-        yield _figure(bandwidth_svg(comparison, name, root), f"Bus bandwidth against size ({how}).")
+        plots = [
+            _figure(bandwidth_svg(comparison, name, root), f"Bus bandwidth against size ({how}).")
+        ]
         if (svg := latency_svg(comparison, name, root)) is not None:
-            yield _figure(svg, f"Time below 1 MB ({how}).")
-    by_baseline = {b: _rows(comparison, (name, root), b) for b in comparison.baselines}
-    baselines = [b for b in comparison.baselines if by_baseline[b]]
-    head = ["size", f"time us, {comparison.how}", "busbw GB/s", "of bound"]
+            plots.append(_figure(svg, f"Time below 1 MB ({how})."))
+        yield f'<div class="plots">{"".join(plots)}</div>'
+    baselines = comparison.distinct_baselines((name, root))
+    by_baseline = {b: _rows(comparison, (name, root), b) for b in baselines.values()}
+    sms = {size: row.sms for rows in by_baseline.values() for size, row in rows.items()}
+    head = ["size", f"time us, {comparison.how}", "SMs", "busbw GB/s", "of bound"]
     head += [column for b in baselines for column in (f"{b} us", "speed-up")]
     cells = [
-        [format_bytes(row.size), f"{row.time_us or 0:.2f}", f"{row.busbw_gbs or 0:.2f}"]
-        + [f"{100 * us / (row.time_us or 1):.0f} % {over}"]
-        + [c for b in baselines for c in _pair(by_baseline[b].get(row.size))]
+        [format_bytes(row.size), f"{row.time_us or 0:.2f}", str(sms.get(row.size) or "-")]
+        + [f"{row.busbw_gbs or 0:.2f}", f"{100 * us / (row.time_us or 1):.0f} % {over}"]
+        + [c for b in by_baseline.values() for c in _pair(b.get(row.size))]
         + [escape(row.chosen)]
         for row, us, over in zip(
             comparison.tuned, comparison.bound_us, comparison.bounds, strict=True
@@ -157,8 +182,9 @@ def _collective(comparison: Comparison, name: str, root: int) -> Iterator[str]:
         if (row.collective, row.root) == (name, root)
     ]
     last = len(head)
-    speedups = tuple(range(5, last, 2))
-    yield _table([*head, "chosen"], cells, text_columns=(last,), raw_columns=(*speedups, last))
+    yield _table(
+        [*head, "chosen"], cells, text_columns=(last,), raw_columns=tuple(range(5, last + 1))
+    )
 
 
 def _peers(comparison: Comparison) -> Iterator[str]:
@@ -187,7 +213,7 @@ def _peers(comparison: Comparison) -> Iterator[str]:
     yield _table(head, rows, text_columns=(0, 3, 4), raw_columns=(6,))
 
 
-def _search(studies: Sequence[StoredStudy], tuned_on: str) -> Iterator[str]:
+def _search(comparison: Comparison, studies: Sequence[StoredStudy], tuned_on: str) -> Iterator[str]:
     """The section on the search: convergence, what it tried, and what mattered."""
     told = [study for study in studies if study.best_so_far]
     if not told:
@@ -195,23 +221,26 @@ def _search(studies: Sequence[StoredStudy], tuned_on: str) -> Iterator[str]:
     how = "simulated" if tuned_on.startswith("simulated") else "measured"
     yield "<h2>The search</h2>"
     yield (
-        f"<p>Times of the search are {escape(tuned_on) or 'of an unknown source'}. Of programs "
-        "within 0.1 % of the best the table prefers NCCL's usual threads and buffer, then fewer "
-        "SMs.</p>"
+        f"<p>Times of the search are {escape(tuned_on) or 'of an unknown source'}. The table's "
+        "time differs from the least in the search where the table's first choice is another: the "
+        "runtime's own default where it is faster, or, of programs within 0.1 % of the least, one "
+        "with NCCL's usual threads and buffer, then one on fewer SMs.</p>"
     )
+    table_us = {(row.collective, row.size): row.time_us for row in comparison.tuned}
     for collective in dict.fromkeys(study.collective for study in told):
         mine = [study for study in told if study.collective == collective]
         yield f"<h3>{escape(collective)}</h3>"
         if plots_available():
             caption = f"Best so far over the best in the end, by size ({how})."
             yield _figure(convergence_svg(mine, how), caption)
-        head = ("size", "evaluations", "could not run", "best us", "at evaluation", "after s")
-        rows = [_search_row(study) for study in mine]
-        yield _table([*head, "best methods, us"], rows, text_columns=(6,))
+        head = ["size", "evaluations", "could not run", "least us in the search"]
+        head += ["at evaluation", "after s", "table's us", "best methods, us"]
+        rows = [_search_row(study, table_us.get((collective, study.nbytes))) for study in mine]
+        yield _table(head, rows, text_columns=(7,))
         yield _importance_map(mine)
 
 
-def _search_row(study: StoredStudy) -> list[str]:
+def _search_row(study: StoredStudy, table_us: float | None) -> list[str]:
     number, seconds, us = study.best_so_far[-1]
     failed = sum(not evaluation.samples_us for evaluation in study.evaluations)
     best_by_method = list(study.best_by("method").items())[:_MOST_METHODS]
@@ -223,6 +252,7 @@ def _search_row(study: StoredStudy) -> list[str]:
         f"{us:.2f}",
         str(number),
         f"{seconds:.1f}",
+        "-" if table_us is None else f"{table_us:.2f}",
         methods,
     ]
 
@@ -254,7 +284,7 @@ def _importance_map(studies: Sequence[StoredStudy]) -> str:
         "were tried apart from the others (PED-ANOVA). What the search settled early looks small."
     )
     return (
-        '<figure><div class="scroll"><table class="heat"><thead><tr><th>share</th>'
+        '<figure><div class="scroll wide"><table class="heat"><thead><tr><th>share</th>'
         f"{heads}</tr></thead><tbody>{body}</tbody></table></div>"
         f"<figcaption>{escape(caption)}</figcaption></figure>"
     )
@@ -272,10 +302,11 @@ def _pair(row: ComparisonRow | None) -> tuple[str, str]:
     """A baseline's time and the speed-up over it, as cells."""
     if row is None:
         return "-", "-"
+    ran = f"{row.baseline_us:.2f}<small>{escape(row.baseline_chosen)}</small>"
     if not row.comparable:
-        return f"{row.baseline_us:.2f}", "not comparable"
+        return ran, "not comparable"
     kind = "slow" if row.regression else "fast" if row.speedup > 1.01 else ""
-    return f"{row.baseline_us:.2f}", _marked(f"{row.speedup:.2f}x", kind)
+    return ran, _marked(f"{row.speedup:.2f}x", kind)
 
 
 def _marked(text: str, kind: str) -> str:
@@ -305,6 +336,7 @@ def _table(
 
     def cell(tag: str, column: int, text: str, raw: bool) -> str:
         kind = ' class="text"' if column in text_columns else ""
+        kind += f' data-name="{escape(head[column])}"' if tag == "td" else ""
         return f"<{tag}{kind}>{text if raw else escape(text)}</{tag}>"
 
     top = "".join(cell("th", i, text, False) for i, text in enumerate(head))

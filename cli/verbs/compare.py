@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import shlex
+import sys
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 
 from tuccl.cli.arguments import add_json, add_nccl_version, add_prefer, sizes_of, warn_of_nccl
@@ -110,7 +113,15 @@ def run(args: argparse.Namespace) -> int:
             )
     if args.report:
         studies = studies_of(args.study, Path(args.table), stored.lookup)
-        write_text(Path(args.report), html_report(comparison, studies, stored.lookup.tuned_on))
+        page = html_report(
+            comparison,
+            studies,
+            stored.lookup.tuned_on,
+            machine=stored.topology,
+            command=shlex.join(["tuccl", *sys.argv[1:]]),
+            date=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        )
+        write_text(Path(args.report), page)
     if args.json:
         print_json(comparison)
     else:

@@ -42,7 +42,7 @@ def replace_directory(target: Path, contents: Mapping[str, bytes]) -> None:
 
 
 def _staging_prefix(target: Path) -> str:
-    """How names of folders that this host's processes stage for ``target`` begin."""
+    """The beginning of names of folders that this host's processes stage for ``target``."""
     return f".{target.name}.tuccl-new-{socket.gethostname()[:40]}-"
 
 
