@@ -7,44 +7,27 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from tuccl import emulation, runtime
 from tuccl.cli.arguments import add_launch_mode
 from tuccl.cli.output import warn
 from tuccl.cli.verbs.emulate import add_scale, ended_by_signals, introduce
-from tuccl.emulation import (
-    EmulatedExecutor,
-    EmulatedSimExecutor,
-    Emulation,
-)
 from tuccl.errors import InputError
-from tuccl.runtime import (
-    CudaExecutor,
-    Effort,
-    Executor,
-    InterpreterSimExecutor,
-    LoopbackExecutor,
-    MpiExecutor,
-    NcclTestsExecutor,
-    Operands,
-    PlanSimExecutor,
-    SimExecutor,
-    find_mpi,
-)
-from tuccl.runtime.executors import Mpi
-from tuccl.runtime.export.export import DIALECTS
-from tuccl.runtime.jobs import job_launcher
-from tuccl.runtime.jobs.launch import cache_folder
-from tuccl.runtime.mscclpp import ExecutorTest, MscclppExecutor, find_executor_test
-from tuccl.runtime.nccl_tests import NcclTests, find_nccl_tests
-from tuccl.topology import Topology, load_machine
+from tuccl.topology import load_machine
+
+if TYPE_CHECKING:
+    from tuccl.runtime.executors import Mpi
+    from tuccl.runtime.mscclpp import MscclppExecutor
+    from tuccl.topology import Topology
 
 __all__ = [
-    "ONE_RUN",
     "TUNED_ON",
     "add_executor",
     "add_real",
     "executor_of",
     "nccl_tests_executor",
+    "one_run",
     "real_executor_of",
 ]
 
@@ -56,8 +39,6 @@ _USUAL = {"mpi": None, "check": False, "datatype": "float", "op": "sum"}
 _JOB = {"launcher": None, "shared": None, "timeout": 600.0}
 _NCCL_TESTS = {"nccl_tests": None, "tests_json": False}
 _MSCCLPP = {"mscclpp": None}
-ONE_RUN = Effort(warmup=1, runs=1)
-"""One time is one run: who compares takes many, in turns."""
 
 
 def add_executor(parser: argparse.ArgumentParser) -> None:
@@ -80,7 +61,7 @@ def add_executor(parser: argparse.ArgumentParser) -> None:
 
 def executor_of(
     args: argparse.Namespace, topology: Topology, others: tuple[str, ...] = (), dialect: str = ""
-) -> Executor:
+) -> runtime.Executor:
     """Return the simulator as the arguments ask for it; ``others`` could be had instead.
 
     Of ``dialect`` mscclpp it is that of MSCCL++'s plans.
@@ -95,11 +76,11 @@ def executor_of(
     if args.machine == "cuda":
         if dialect == "mscclpp":
             raise InputError("--machine cuda: tuccl's interpreter runs no plans; leave it out")
-        return InterpreterSimExecutor(topology, args.launch_mode)
+        return runtime.InterpreterSimExecutor(topology, args.launch_mode)
     machine = load_machine(args.machine) if args.machine else None
     if dialect == "mscclpp":
-        return PlanSimExecutor(topology, machine, args.launch_mode)
-    return SimExecutor(topology, machine=machine, launch=args.launch_mode)
+        return runtime.PlanSimExecutor(topology, machine, args.launch_mode)
+    return runtime.SimExecutor(topology, machine=machine, launch=args.launch_mode)
 
 
 def add_real(parser: argparse.ArgumentParser, *, elements: bool = True) -> None:
@@ -180,15 +161,20 @@ def add_nccl_tests(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def one_run() -> runtime.Effort:
+    """Return the effort of one run a time: comparisons take many, in turns."""
+    return runtime.Effort(warmup=1, runs=1)
+
+
 def real_executor_of(
     args: argparse.Namespace,
     topology: Topology,
     stack: ExitStack,
     *,
-    effort: Effort | None = None,
+    effort: runtime.Effort | None = None,
     real: tuple[str, ...] = _REAL,
     dialect: str = "",
-) -> Executor:
+) -> runtime.Executor:
     """Return the executor the arguments ask for, real or simulated; ``stack`` ends its processes.
 
     ``effort`` says how often a program runs for one time; ``real`` which executors may be real;
@@ -215,7 +201,7 @@ def real_executor_of(
             if "loopback" not in real:
                 raise InputError("--emulate: only bench simulates it; use --on mpi")
             machine = load_machine(args.machine) if args.machine else None
-            return EmulatedSimExecutor(topology, args.scale, args.latency or 0.0, machine)
+            return emulation.EmulatedSimExecutor(topology, args.scale, args.latency or 0.0, machine)
         return executor_of(args, topology, real, dialect)
     if args.on == "mscclpp":
         return mscclpp_executor(args, topology, stack)
@@ -225,23 +211,23 @@ def real_executor_of(
         )
     if args.on == "nccl-tests":
         return nccl_tests_executor(args, topology, stack, dialect)
-    operands = Operands(args.datatype, args.op, args.check)
+    operands = runtime.Operands(args.datatype, args.op, args.check)
     if args.on == "mpi" and args.emulate:
         return emulated_executor(args, topology, operands, stack, effort)
     if args.on == "mpi":
         mpi = _mpi_of(args)
-        executor = MpiExecutor(topology.ranks, mpi, operands=operands, effort=effort)
+        executor = runtime.MpiExecutor(topology.ranks, mpi, operands=operands, effort=effort)
         return stack.enter_context(executor)
     if args.mpi:
         raise InputError(f"--mpi: --on {args.on} uses none; use --on mpi")
     if args.on == "cuda":
-        return stack.enter_context(CudaExecutor(topology.ranks, operands, effort))
-    return LoopbackExecutor(topology.ranks, operands)
+        return stack.enter_context(runtime.CudaExecutor(topology.ranks, operands, effort))
+    return runtime.LoopbackExecutor(topology.ranks, operands)
 
 
 def _mpi_of(args: argparse.Namespace) -> Mpi:
     """Return the named MPI; as its users run it where its own collectives are timed too."""
-    return replace(find_mpi(args.mpi), as_shipped=bool(getattr(args, "peers", None)))
+    return replace(runtime.find_mpi(args.mpi), as_shipped=bool(getattr(args, "peers", None)))
 
 
 def _options_given(args: argparse.Namespace, usual: Mapping[str, object]) -> list[str]:
@@ -274,6 +260,10 @@ def mscclpp_executor(
         InputError: the launcher or an option cannot be.
         Unavailable: there is no executor_test.py.
     """
+    from tuccl.runtime.jobs import job_launcher
+    from tuccl.runtime.jobs.launch import cache_folder
+    from tuccl.runtime.mscclpp import ExecutorTest, MscclppExecutor, find_executor_test
+
     if args.mpi:
         raise InputError("--mpi: --on mscclpp is started by --launcher")
     if args.op != "sum":
@@ -294,13 +284,18 @@ def mscclpp_executor(
 
 def nccl_tests_executor(
     args: argparse.Namespace, topology: Topology, stack: ExitStack, dialect: str
-) -> NcclTestsExecutor:
+) -> runtime.NcclTestsExecutor:
     """Return an executor that starts the user's nccl-tests; ``stack`` ends it.
 
     Raises:
         InputError: the launcher or an option cannot be.
         Unavailable: there is no nccl-tests.
     """
+    from tuccl.runtime.export.export import DIALECTS
+    from tuccl.runtime.jobs import job_launcher
+    from tuccl.runtime.jobs.launch import cache_folder
+    from tuccl.runtime.nccl_tests import NcclTests, find_nccl_tests
+
     if args.mpi:
         raise InputError("--mpi: --on nccl-tests is started by --launcher")
     if not args.timeout > 0:
@@ -316,7 +311,7 @@ def nccl_tests_executor(
     )
     stack.enter_context(ended_by_signals())
     runs = dialect if dialect in DIALECTS else "executor"
-    executor = NcclTestsExecutor(tests, topology.ranks, topology.name, runs)
+    executor = runtime.NcclTestsExecutor(tests, topology.ranks, topology.name, runs)
     stack.callback(lambda: warn(executor.notes))
     return stack.enter_context(executor)
 
@@ -324,10 +319,10 @@ def nccl_tests_executor(
 def emulated_executor(
     args: argparse.Namespace,
     topology: Topology,
-    operands: Operands,
+    operands: runtime.Operands,
     stack: ExitStack,
-    effort: Effort | None = None,
-) -> EmulatedExecutor:
+    effort: runtime.Effort | None = None,
+) -> emulation.EmulatedExecutor:
     """Return an executor on an emulated cluster; ``stack`` ends it and takes the cluster down.
 
     Raises:
@@ -336,7 +331,7 @@ def emulated_executor(
     """
     mpi = _mpi_of(args)
     stack.enter_context(ended_by_signals())
-    emulation = stack.enter_context(Emulation(topology, args.scale, args.latency or 0.0))
-    introduce(emulation)
-    executor = EmulatedExecutor(emulation, mpi, operands=operands, effort=effort)
+    cluster = stack.enter_context(emulation.Emulation(topology, args.scale, args.latency or 0.0))
+    introduce(cluster)
+    executor = emulation.EmulatedExecutor(cluster, mpi, operands=operands, effort=effort)
     return stack.enter_context(executor)

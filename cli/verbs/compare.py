@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tuccl.cli.arguments import add_json, add_nccl_version, add_prefer, sizes_of, warn_of_nccl
-from tuccl.cli.executors import ONE_RUN, TUNED_ON, add_executor, add_real, real_executor_of
+from tuccl.cli.executors import TUNED_ON, add_executor, add_real, one_run, real_executor_of
 from tuccl.cli.output import print_json, say, write_text
 from tuccl.cli.progress import Progress
 from tuccl.cli.verbs.peers import add_peers, chosen_peers
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
             args,
             stored.topology,
             stack,
-            effort=ONE_RUN,
+            effort=one_run(),
             real=TUNED_ON,
             dialect=stored.lookup.dialect,
         )

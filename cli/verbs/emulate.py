@@ -14,15 +14,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tuccl.cli.arguments import add_json, topology_of
 from tuccl.cli.output import columns, print_json, say
-from tuccl.emulation import (
-    Emulation,
-    running_emulations,
-    set_rate,
-)
 from tuccl.errors import InputError, TucclError
-from tuccl.runtime import run_command
 
 if TYPE_CHECKING:
+    from tuccl.emulation import Emulation
     from tuccl.training.compression.exchanges import Link
 
 EXAMPLE = "tuccl emulate --scale 0.01 t.json -- mpirun -np 4 ./program"
@@ -76,6 +71,9 @@ def add_scale(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Build the cluster, run the command, take the cluster down; the command's exit code."""
+    from tuccl.emulation import Emulation, set_rate
+    from tuccl.runtime import run_command
+
     if args.list:
         return print_running(as_json=args.json)
     if args.set_rate:
@@ -173,6 +171,8 @@ def introduce(emulation: Emulation) -> None:
 
 def print_running(*, as_json: bool) -> int:
     """Print the running emulations and the rates of their links."""
+    from tuccl.emulation import running_emulations
+
     running = running_emulations()
     if as_json:
         print_json({"emulations": running})

@@ -6,21 +6,14 @@ import argparse
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from tuccl.cli.output import print_json, warn
 from tuccl.cli.verbs.emulate import ended_by_signals
 from tuccl.errors import InputError
-from tuccl.runtime.jobs import (
-    HOST_LAUNCHERS,
-    HOST_TOOLS,
-    HostLauncher,
-    allocated_hosts,
-    hosts_in_file,
-    hosts_of,
-    probe_hosts,
-)
+from tuccl.runtime.jobs import HOST_LAUNCHERS, HOST_TOOLS
 from tuccl.topology import (
     FABRIC_READERS,
     Fabric,
@@ -31,6 +24,9 @@ from tuccl.topology import (
     read_fabric,
     united,
 )
+
+if TYPE_CHECKING:
+    from tuccl.runtime.jobs import HostLauncher
 
 __all__ = [
     "add_hosts",
@@ -119,6 +115,8 @@ def answering_hosts(args: argparse.Namespace) -> tuple[dict[str, Topology], tupl
     Raises:
         InputError: a host does not answer and may not be left out, or none answers.
     """
+    from tuccl.runtime.jobs import allocated_hosts, hosts_in_file, hosts_of, probe_hosts
+
     if not (args.hosts or args.hosts_file or args.remote_launcher):
         return {}, ()
     if args.sources or args.nodes != 1:

@@ -8,32 +8,18 @@ import shlex
 import socket
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tuccl.cli.arguments import topology_of
 from tuccl.cli.output import check_target, say, warn
 from tuccl.cli.progress import Progress
 from tuccl.cli.verbs.emulate import ended_by_signals, introduce
-from tuccl.emulation import (
-    Emulation,
-    emulated_endpoints,
-    emulated_prober,
-    probing_scale,
-    unprobed_topology,
-)
 from tuccl.errors import InputError
-from tuccl.runtime.jobs import HostLauncher, host_command, hosts_in_file, hosts_of
-from tuccl.runtime.probing import AgentProber, PerftestProber, agent_words, run_peer_copies
-from tuccl.topology import Topology
-from tuccl.topology.probing import (
-    Endpoint,
-    Prober,
-    RecordedProber,
-    endpoints_of,
-    measured_topology,
-    probe_network,
-    read_use,
-    with_peer_rates,
-)
+
+if TYPE_CHECKING:
+    from tuccl.runtime.jobs import HostLauncher
+    from tuccl.topology import Topology
+    from tuccl.topology.probing import Endpoint, Prober
 
 __all__ = ["add_measuring", "emulation_measured", "measured"]
 
@@ -96,6 +82,10 @@ def measured(args: argparse.Namespace, topology: Topology) -> tuple[Topology, tu
         Unavailable: this host's GPUs cannot be measured.
         TucclError: a probe failed.
     """
+    from tuccl.runtime.jobs import host_command
+    from tuccl.runtime.probing import AgentProber, PerftestProber, agent_words
+    from tuccl.topology.probing import endpoints_of
+
     if len(topology.hosts) == 1:
         if given_hosts(args):
             raise InputError("--hosts: a host's own GPUs are measured there: run this on the host")
@@ -124,6 +114,14 @@ def emulation_measured(args: argparse.Namespace) -> tuple[Topology, tuple[str, .
         InputError: the topology cannot be emulated.
         Unavailable: this process may not emulate.
     """
+    from tuccl.emulation import (
+        Emulation,
+        emulated_endpoints,
+        emulated_prober,
+        probing_scale,
+        unprobed_topology,
+    )
+
     truth = topology_of(args.cluster)
     scale = probing_scale(truth) if args.scale is None else args.scale
     with ended_by_signals(), Emulation(truth, scale) as emulation:
@@ -141,6 +139,9 @@ def gpus_measured(topology: Topology) -> tuple[Topology, tuple[str, ...]]:
         InputError: the host has another number of GPUs than ``topology``.
         Unavailable: there are no GPUs, or no nvcc.
     """
+    from tuccl.runtime.probing import run_peer_copies
+    from tuccl.topology.probing import with_peer_rates
+
     copies = run_peer_copies()
     if len(copies.bus_ids) != topology.ranks:
         raise InputError(
@@ -169,6 +170,8 @@ def options_of(text: str) -> list[str]:
 
 def given_hosts(args: argparse.Namespace) -> tuple[str, ...]:
     """Return the hosts as the arguments name them, users included."""
+    from tuccl.runtime.jobs import hosts_in_file, hosts_of
+
     if args.hosts:
         return hosts_of(args.hosts)
     return hosts_in_file(args.hosts_file) if args.hosts_file else ()
@@ -221,6 +224,13 @@ def network_measured(
         InputError: a file of the arguments is bad.
         TucclError: a probe failed; the probes before are in their file.
     """
+    from tuccl.topology.probing import (
+        RecordedProber,
+        measured_topology,
+        probe_network,
+        read_use,
+    )
+
     use = None if args.traffic is None else read_use(args.traffic)
     file = args.probes or (f"{args.output}.probes" if args.output else None)
     if file is not None:

@@ -5,19 +5,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from tuccl.cli.arguments import sizes_of
 from tuccl.cli.output import print_json, say
 from tuccl.errors import InputError, Unavailable
-from tuccl.eval.peers import PEERS, GlooRanks, Peer, mpi_peer
-from tuccl.eval.peers.report import real_ranks
-from tuccl.program import Knobs, Program
-from tuccl.runtime import (
-    Executor,
-    MpiExecutor,
-    Operands,
-    find_mpi,
-)
+
+if TYPE_CHECKING:
+    from tuccl.eval.peers import Peer
+    from tuccl.program import Knobs, Program
+    from tuccl.runtime import Executor, MpiExecutor
 
 __all__ = ["add_peers", "check_peers", "chosen_peers", "peers_beside", "print_beside_peers"]
 
@@ -27,7 +24,7 @@ def add_peers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--peers",
         metavar="NAMES",
-        help=f"with --on mpi: compare with others' collectives: {','.join(PEERS)}",
+        help="with --on mpi: compare with others' collectives: gloo, openmpi, mpich",
     )
 
 
@@ -49,6 +46,8 @@ def print_beside_peers(
         Unavailable: there is none of these peers.
     """
     from tuccl.eval import NamedProgram, peer_report, peer_text
+    from tuccl.eval.peers.report import real_ranks
+    from tuccl.runtime import Operands
 
     peers = chosen_peers(args, executor, stack)
     named = NamedProgram(program.name[:40], program, knobs)
@@ -76,6 +75,8 @@ def chosen_peers(args: argparse.Namespace, executor: Executor, stack: ExitStack)
         InputError: one is not known, or the executor has no real ranks.
         Unavailable: there is none of them.
     """
+    from tuccl.eval.peers.report import real_ranks
+
     if not args.peers:
         return ()
     peers, missing = peers_beside(real_ranks(executor), names_of(args.peers), stack)
@@ -90,6 +91,8 @@ def names_of(text: str) -> tuple[str, ...]:
     Raises:
         InputError: one is not known.
     """
+    from tuccl.eval.peers import PEERS
+
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     if unknown := [name for name in names if name not in PEERS]:
         raise InputError(f"--peers {unknown[0][:30]!r}: expected some of {','.join(PEERS)}")
@@ -119,6 +122,9 @@ def peers_beside(
 
 
 def _peer(executor: MpiExecutor, name: str, stack: ExitStack) -> Peer:
+    from tuccl.eval.peers import GlooRanks, mpi_peer
+    from tuccl.runtime import find_mpi
+
     if name == "gloo":
         ranks = GlooRanks(executor.ranks, executor.mpi, executor.launch)
         return stack.enter_context(ranks).peer

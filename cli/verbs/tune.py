@@ -22,11 +22,11 @@ from tuccl.cli.arguments import (
     topology_of,
 )
 from tuccl.cli.executors import (
-    ONE_RUN,
     TUNED_ON,
     add_executor,
     add_real,
     nccl_tests_executor,
+    one_run,
     real_executor_of,
 )
 from tuccl.cli.output import warn
@@ -184,7 +184,7 @@ def run(args: argparse.Namespace) -> int:
     if args.dialect == "nccl":
         return print_result(args, tune_configurations(args, topology, collectives, sizes))
     with ExitStack() as stack:
-        executor = real_executor_of(args, topology, stack, effort=ONE_RUN, real=TUNED_ON)
+        executor = real_executor_of(args, topology, stack, effort=one_run(), real=TUNED_ON)
         warn(unasked(args, executor))
         out, options = Path(args.output), options_of(args)
         if workload is not None:

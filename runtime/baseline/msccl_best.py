@@ -6,6 +6,7 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import product
 
+from tuccl import synth
 from tuccl.errors import Infeasible, InputError
 from tuccl.program import Knobs, Program, max_threads
 from tuccl.runtime.executors.configured_program import ConfiguredProgram, TimedProgram
@@ -13,7 +14,6 @@ from tuccl.runtime.executors.executor import Executor
 from tuccl.runtime.nccl.choice import nccl_protocols
 from tuccl.sketches import full_mesh
 from tuccl.synth.lowering.lower import lower
-from tuccl.synth.methods import METHODS, make_schedule
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.problem import Problem
 from tuccl.topology import Topology
@@ -58,10 +58,12 @@ def best_shipped(
 @lru_cache(maxsize=256)
 def _program(topology: Topology, call: Collective, method: str, instances: int) -> Program | None:
     """Return a method's program on the full mesh, or None where it has none."""
-    if call.name not in METHODS[method].collectives:
+    if call.name not in synth.METHODS[method].collectives:
         return None
     problem = Problem(call, full_mesh(topology), 1, _BYTES, topology)
     try:
-        return lower(make_schedule(problem, method), instances=instances, name=f"msccl-{method}")
+        return lower(
+            synth.make_schedule(problem, method), instances=instances, name=f"msccl-{method}"
+        )
     except Infeasible:
         return None
