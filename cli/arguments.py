@@ -27,12 +27,14 @@ __all__ = [
     "collectives_of",
     "knobs_of",
     "one_collective_of",
+    "size_of",
     "sizes_of",
     "topology_of",
     "warn_of_nccl",
 ]
 
 
+_MOST_BYTES = 1 << 40
 LAUNCH_MODES = ("process", "mpi", "graph")
 
 
@@ -150,6 +152,21 @@ def one_collective_of(text: str) -> str:
 def sizes_of(text: str) -> list[int]:
     """Return the sizes in bytes that ``text`` names."""
     return parse_range(text)
+
+
+def size_of(text: str, ranks: int) -> int:
+    """Return the bytes of one call on that many ranks.
+
+    >>> size_of("64K", 8)
+    65536
+
+    Raises:
+        InputError: the ranks cannot share so few, or no GPU holds so many.
+    """
+    nbytes = parse_size(text)
+    if not ranks <= nbytes <= _MOST_BYTES:
+        raise InputError(f"-s {text[:40]}: expected {ranks} bytes, one a rank, to 1T")
+    return nbytes
 
 
 def knobs_of(

@@ -13,7 +13,7 @@ from tuccl.topology.graph import Link, Node, Topology, quoted
 from tuccl.topology.models import nvlink_gbs
 from tuccl.topology.shapes import nvlink_domain, torus
 
-__all__ = ["PROFILES", "SHAPES", "load_profile", "overlay"]
+__all__ = ["PROFILES", "SHAPES", "fitting_profiles", "load_profile", "overlay"]
 
 PROFILES = (
     "v100x4",
@@ -69,6 +69,22 @@ def load_profile(name: str) -> Topology:
         raise InputError(f"profile {quoted(name)}: not known; choose one of {choices}")
     data = files("tuccl.topology").joinpath("profiles", f"{name}.json").read_bytes()
     return decode_topology(data, f"profiles/{name}.json")
+
+
+def fitting_profiles(topology: Topology) -> tuple[str, ...]:
+    """Return the profiles that may fill the host ``topology``: as many GPUs, of no other model.
+
+    >>> fitting_profiles(load_profile("dgx-a100"))[:2]
+    ('dgx-a100', 'ndv4')
+    """
+    families = {_family(gpu.model) for gpu in topology.gpus} - {""}
+    profiles = ((name, load_profile(name)) for name in PROFILES)
+    return tuple(
+        name
+        for name, profile in profiles
+        if profile.ranks == topology.ranks
+        and families <= {_family(gpu.model) for gpu in profile.gpus}
+    )
 
 
 def overlay(topology: Topology, profile_name: str) -> Topology:

@@ -48,8 +48,10 @@ _NVLINK_GBS = {60: 20.0, 70: 25.0, 80: 25.0, 86: 14.0625, 87: 25.0, 90: 25.0, 10
 _XGMI_GBS = {"906": 46.0, "908": 46.0, "90a": 50.0, "942": 64.0, "950": 76.8}
 
 
-def pcie_rate(link_speed: str | None, link_width: str | None) -> Rate:
-    """Return the rate in GB/s of a PCIe link written as NCCL writes it; gen 3 x16 where unknown.
+def pcie_rate(link_speed: str | None, link_width: str | None, likely_gts: float = 8.0) -> Rate:
+    """Return the rate in GB/s of a PCIe link written as NCCL writes it.
+
+    Where the speed is unknown it is ``likely_gts``, where the width is, 16 lanes.
 
     >>> pcie_rate("32.0 GT/s PCIe", "16").gbs
     63.04
@@ -62,7 +64,7 @@ def pcie_rate(link_speed: str | None, link_width: str | None) -> Rate:
     gaps = []
     if speed not in _LANE_GBS:
         gaps.append("link speed unknown")
-        speed = 8.0
+        speed = likely_gts
     if lanes not in _LANES:
         gaps.append("width unknown")
         lanes = 16

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
@@ -46,7 +47,7 @@ class Journal:
             raise InputError(f"{path}: is there already; --resume goes on with it")
         self._file = _read(path)
         if self._file.run != run:
-            raise InputError(f"{path}: rows of another run ({self._file.run[:200]}); name another")
+            raise InputError(f"{path}: rows of another run: {_difference(self._file.run, run)}")
 
     @property
     def rows(self) -> tuple[TrainingRow, ...]:
@@ -65,6 +66,13 @@ class Journal:
         self._file = msgspec.structs.replace(self._file, rows=(*others, row))
         if self._path is not None:
             write_file(self._path, msgspec.json.encode(self._file) + b"\n")
+
+
+def _difference(before: str, now: str) -> str:
+    """Return in which of their facts, which commas part, two descriptions of runs differ."""
+    pairs = zip_longest(before.split(", "), now.split(", "), fillvalue="nothing")
+    facts = [f"it has {old[:60]!r}, now {new[:60]!r}" for old, new in pairs if old != new]
+    return f"{'; '.join(facts[:4])}; give the same options, or another -o"
 
 
 def _read(path: Path) -> RowsFile:

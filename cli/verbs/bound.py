@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from tuccl.cli.arguments import add_collective, add_json, add_root, collectives_of, topology_of
+from tuccl.cli.arguments import (
+    COLLECTIVES,
+    add_collective,
+    add_json,
+    add_root,
+    collectives_of,
+    topology_of,
+)
 from tuccl.cli.output import columns, print_json_lines
 from tuccl.synth import Collective
 from tuccl.synth import bound as bound_of
@@ -15,7 +22,7 @@ EXAMPLE = "tuccl bound ndv2x2.json -c allgather,allreduce"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     parser.add_argument("topology", metavar="T", help="topology file, as `tuccl probe` writes it")
-    add_collective(parser, many=True)
+    add_collective(parser, many=True, required=False)
     add_root(parser)
     add_json(parser)
 
@@ -24,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the bound of each collective."""
     topology = topology_of(args.topology)
     rows = []
-    for name in collectives_of(args.collective):
+    for name in collectives_of(args.collective) if args.collective else COLLECTIVES:
         call = Collective(name, topology.ranks, args.root)
         bound, in_switches = bound_of(topology, call), bound_of(topology, call, "switches")
         rows.append(

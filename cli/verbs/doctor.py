@@ -7,12 +7,14 @@ import importlib.metadata
 import os
 import shutil
 import sys
+import textwrap
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tuccl import __version__
 from tuccl.cli.arguments import add_json
-from tuccl.cli.output import columns, print_json
+from tuccl.cli.output import print_json
 from tuccl.cli.verbs.log_report import judge_log
 from tuccl.emulation.netns import check_privilege
 from tuccl.errors import TucclError, Unavailable
@@ -34,7 +36,7 @@ class Check:
     name: str
     found: str | None
     needed_for: str
-    mend: str
+    remedy: str
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,13 +58,24 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"version": __version__, "checks": [asdict(c) for c in checks]})
     else:
-        print(
-            columns(
-                ["", "found", "for", "if missing"],
-                [[c.name, c.found, c.needed_for, "" if c.found else c.mend] for c in checks],
-            )
-        )
+        print("\n".join(lines_of(checks, shutil.get_terminal_size().columns)))
     return 0 if all(c.found for c in checks if c.needed_for == EVERY_VERB) else 1
+
+
+def lines_of(checks: Sequence[Check], width: int) -> Iterator[str]:
+    """Yield a line for each check, wrapped to ``width`` columns."""
+    names = max(len(check.name) for check in checks)
+    for check in checks:
+        state = "found" if check.found else "missing"
+        facts = [check.found or check.needed_for]
+        facts += [f"for {check.needed_for}"] if check.found else [check.remedy]
+        begin = f"{state:<7}  {check.name:<{names}}  "
+        yield from textwrap.wrap(
+            begin + "; ".join(fact for fact in facts if fact),
+            max(width, len(begin) + 20),
+            subsequent_indent=" " * len(begin),
+            break_on_hyphens=False,
+        )
 
 
 def packages() -> list[Check]:
@@ -78,7 +91,7 @@ def packages() -> list[Check]:
         ("torch", "the torch.distributed backend", "pip install torch"),
     ]
     here = Check("tuccl", f"{__version__}, Python {sys.version.split()[0]}", EVERY_VERB, "")
-    return [here, *(Check(name, version_of(name), use, mend) for name, use, mend in entries)]
+    return [here, *(Check(name, version_of(name), use, remedy) for name, use, remedy in entries)]
 
 
 def version_of(package: str) -> str | None:
@@ -128,9 +141,9 @@ def plugins() -> list[Check]:
         ("profiler", "NCCL profiler plugin", "timing kernels (NCCL_PROFILER_PLUGIN)"),
         ("scheduler", "MSCCL scheduler plugin", "tables of programs (MSCCL_SCHEDULER)"),
     ]
-    mend = "install tuccl again, they are built with it"
+    remedy = "install tuccl again, they are built with it"
     return [
-        Check(name, str(there[kind]) if kind in there else None, use, mend)
+        Check(name, str(there[kind]) if kind in there else None, use, remedy)
         for kind, name, use in entries
     ]
 

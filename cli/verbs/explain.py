@@ -63,6 +63,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         if table.tuned_on:
             print(f"# times {table.tuned_on}")
+        print("# >: another choice than for the smaller sizes in the row above")
         print(as_columns(answers))
         print("\n".join(["", *switch_lines(answers), *plugin_lines(answers)]))
     disagreements = [answer for answer in answers if not answer.agrees]
@@ -101,6 +102,7 @@ def explain_call(args: argparse.Namespace, table: LookupTable) -> int:
     print(f"{choice.candidate.name}: {choice.reason}")
     if candidates:
         print(f"# times {table.tuned_on}" if table.tuned_on else "#")
+        print("# >: the choice")
         print(candidate_columns(choice.candidate, candidates))
     if study is not None:
         print("\n".join(study_lines(study)))
@@ -197,7 +199,7 @@ def as_json(answer: PluginAnswer) -> dict[str, object]:
 
 
 def as_columns(answers: Sequence[PluginAnswer]) -> str:
-    """Return the rows as a table; a ``>`` marks another choice than just below."""
+    """Return the rows as a table; a ``>`` marks another choice than at smaller sizes."""
     header = ["", "collective", "root", "placement", "from", "below", "choice", "plugin"]
     return columns([*header, "us", "SMs", "gain", "why"], [_cells(answer) for answer in answers])
 

@@ -43,7 +43,10 @@ from tuccl.topology import (
     smi_matrix,
 )
 from tuccl.topology.json_files import printable_path
+from tuccl.topology.profiles import fitting_profiles
 
+_BY_PROFILE = "by --profile"
+RACK_PROFILES = ("gb200",)
 EXAMPLE = "tuccl probe --from ndv2-topo.xml --profile ndv2 --nodes 2 -o ndv2x2.json"
 
 
@@ -123,7 +126,8 @@ def run(args: argparse.Namespace) -> int:
     if args.cluster:
         topology, warnings = emulation_measured(args)
     else:
-        topology, warnings = (topology_of(args.show), ()) if args.show else read_machine(args)
+        shown = (kept(args, topology_of(args.show)), ()) if args.show else None
+        topology, warnings = shown or read_machine(args)
         warn(warnings)
         if args.measure:
             topology, notes = measured(args, topology)
@@ -141,9 +145,9 @@ def run(args: argparse.Namespace) -> int:
         write_text(Path(args.output), encode_topology(topology).decode())
     if args.json:
         print_json(facts(topology, warnings))
-    elif args.show or not args.output:
+    elif args.show or not (args.output or args.picture):
         print(matrix(topology) if args.rates else smi_matrix(topology))
-    else:
+    elif args.output:
         print(f"{args.output}: {describe(topology)}")
     return 0
 
@@ -197,12 +201,20 @@ def read_machine(args: argparse.Namespace) -> tuple[Topology, tuple[str, ...]]:
     if names is None and args.names is None and not args.fabric_files and len(hosts) == 1:
         joins = args.nodes != 1 or args.fabric != "single" or args.up or args.down
         cluster = join(hosts[0], args.nodes, args.fabric, args.up, args.down) if joins else hosts[0]
-        return cluster, warnings
+        return cluster, (*warnings, *rack_notes(args, hosts[0]))
     if len(hosts) == 1 and names is None:
         hosts *= args.nodes if args.names is None or args.nodes > 1 else len(names_of(args.names))
     names = host_names(args, len(hosts), names)
     cluster, notes = joined(args, dict(zip(names, hosts, strict=True)))
     return cluster, (*warnings, *notes)
+
+
+def rack_notes(args: argparse.Namespace, host: Topology) -> tuple[str, ...]:
+    """Return a warning if NICs join hosts that a rack joins by NVLink."""
+    if args.profile not in RACK_PROFILES or args.nodes == 1:
+        return ()
+    rack = f"{args.profile}-nvl{args.nodes * host.ranks}"
+    return (f"{args.nodes} hosts joined by NICs; --profile {rack} is one NVLink domain of them",)
 
 
 def read_host(
@@ -225,7 +237,11 @@ def completed(
     """Return the host with what a profile adds, as far as it is kept, and warnings."""
     if args.profile:
         topology = overlay(topology, args.profile)
-        warnings = tuple(w for w in warnings if "a profile may tell" not in w)
+        warnings = tuple(w for w in warnings if _BY_PROFILE not in w)
+    elif any(_BY_PROFILE in w for w in warnings):
+        fitting = fitting_profiles(topology)
+        names = f"that fit: {', '.join(fitting)}" if fitting else f"are {', '.join(PROFILES)}"
+        warnings = (*warnings, f"--profile adds what the file lacks; profiles {names}")
     return kept(args, topology), warnings
 
 

@@ -6,7 +6,7 @@ import argparse
 from collections import Counter
 from pathlib import Path
 
-from tuccl.cli.arguments import add_collective, add_json, collectives_of, topology_of
+from tuccl.cli.arguments import add_collective, add_json, collectives_of, size_of, topology_of
 from tuccl.cli.output import columns, print_json, say, write_text
 from tuccl.errors import InputError
 from tuccl.sketches import (
@@ -16,7 +16,6 @@ from tuccl.sketches import (
     save_sketches,
     sketch_svg,
 )
-from tuccl.units import parse_size
 
 EXAMPLE = "tuccl sketch ndv2x2.json -c allgather -s 64M -o sketches/"
 
@@ -45,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     [collective, *rest] = collectives_of(args.collective)
     if rest:
         raise InputError("-c: one collective at a time, as a sketch is made for one")
-    sketches = candidate_sketches(topology, collective, parse_size(args.size))
+    sketches = candidate_sketches(topology, collective, size_of(args.size, topology.ranks))
     if args.max_congestion is not None:
         sketches = tuple(prune_congested(s, topology, args.max_congestion) for s in sketches)
     files = save_sketches(sketches, args.output) if args.output else [None] * len(sketches)

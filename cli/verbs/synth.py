@@ -17,6 +17,7 @@ from tuccl.cli.arguments import (
     add_root,
     collectives_of,
     knobs_of,
+    size_of,
     topology_of,
 )
 from tuccl.cli.output import check_target, columns, print_json, say, warn, write_text
@@ -45,7 +46,6 @@ from tuccl.synth import (
 )
 from tuccl.topology import Topology, load_machine, machine_of
 from tuccl.tuning import ll128_is_safe
-from tuccl.units import parse_size
 
 _RCCL_THREADS = max_threads("Simple", "rccl")
 EXAMPLE = "tuccl synth ndv2x2.json -c allgather -s 64M -o allgather.xml"
@@ -116,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
     if rest:
         raise InputError("-c: one collective at a time")
     collective = Collective(name, topology.ranks, args.root)
-    nbytes = parse_size(args.size)
+    nbytes = size_of(args.size, topology.ranks)
     if args.chunks is not None and not 1 <= args.chunks <= 256:
         raise InputError(f"--chunks {args.chunks}: expected 1 to 256 chunks a rank")
     if args.max_steps is not None and (args.method != "fewstep" or not 1 <= args.max_steps <= 256):

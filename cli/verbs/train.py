@@ -21,6 +21,7 @@ from tuccl.cli.verbs.train_options import (
     table_of,
 )
 from tuccl.errors import InputError
+from tuccl.runtime import Table
 from tuccl.topology import Topology
 from tuccl.units import format_bytes
 
@@ -77,16 +78,15 @@ def measured(
     Raises:
         InputError: a method cannot be run.
     """
-    from tuccl.topology import signature
     from tuccl.training import Journal
     from tuccl.training.lossy import LOSSY, with_ratios
     from tuccl.training.runs import RUN_METHODS, TORCH_DDP, replay_training, train_module
 
     stored = table_of(args)
     about = (
-        f"{args.kind} {args.model} {model_text(model)} on "
-        f"{signature(topology)}, table {stored.lookup.checksum[:16] if stored else 'none'}, scale "
-        f"{args.scale}, {args.steps} x {args.rounds}, servers {args.servers} {args.colocated}"
+        f"--kind {args.kind}, --model {args.model} {model_text(model)}, "
+        f"{run_text(args, topology, stored)}, --scale {args.scale}, --steps {args.steps}, "
+        f"--rounds {args.rounds}"
     )
     journal = Journal(Path(args.output) if args.output else None, about, resume=args.resume)
     usual = RUN_METHODS if model is not None else (*RUN_METHODS, TORCH_DDP.name)
@@ -139,14 +139,12 @@ def simulated(
     args: argparse.Namespace, topology: Topology, model: Model
 ) -> tuple[Journal, list[TrainingRun]]:
     """Return the rows of all methods, and the runs of those that were simulated just now."""
-    from tuccl.topology import signature
     from tuccl.training import Journal, simulate_training
 
     stored = table_of(args)
     about = (
-        f"sim {model.name} {model_text(model)} on {signature(topology)}, table "
-        f"{stored.lookup.checksum[:16] if stored else 'none'}, NCCL {args.nccl_version}, "
-        f"servers {args.servers} {args.colocated}"
+        f"--kind sim, --model {model.name} {model_text(model)}, "
+        f"{run_text(args, topology, stored)}, --nccl-version {args.nccl_version}"
     )
     journal = Journal(Path(args.output) if args.output else None, about, resume=args.resume)
     runs, begin = [], time.monotonic()
@@ -222,6 +220,17 @@ def write_pictures(args: argparse.Namespace, runs: Sequence[TrainingRun]) -> Non
     if args.trace:
         write_text(Path(args.trace), timeline_trace(fastest).decode())
     say(f"drawn: {fastest.row.method} by {fastest.row.backend}, {fastest.row.kind}")
+
+
+def run_text(args: argparse.Namespace, topology: Topology, stored: Table | None) -> str:
+    """Return the options of every run, by which its rows are comparable with others."""
+    from tuccl.topology import signature
+
+    table = stored.lookup.checksum[:16] if stored else "none"
+    return (
+        f"topology {signature(topology)}, --table {table}, --servers {args.servers}, "
+        f"--colocated {args.colocated}"
+    )
 
 
 def model_text(model: Model | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tuccl.cli.arguments import add_json, add_root, collectives_of
+from tuccl.cli.arguments import add_json, add_root, one_collective_of
 from tuccl.cli.output import print_json, warn
 from tuccl.errors import InputError, Stuck
 from tuccl.mscclpp import ExecutionPlan, is_plan, parse_plan, run_plan, verify_plan
@@ -62,8 +62,9 @@ def run(args: argparse.Namespace) -> int:
         collective = program.collective
         report = verify_program(program, dialect, root=args.root)
         line = summary(args.program, program, dialect, report.max_safe_bytes)
-    if args.collective and collectives_of(args.collective) != [collective]:
-        raise InputError(f"{args.program}: computes {collective}, expected {args.collective[:40]}")
+    if args.collective and one_collective_of(args.collective) != collective:
+        wrong = f"computes {collective}, expected {args.collective}"
+        report = VerifyReport([Finding("wrong-collective", wrong), *report.errors], report.warnings)
     if args.json:
         print_json(_json(args.program, collective, dialect, report))
         return 0 if report.ok else 1

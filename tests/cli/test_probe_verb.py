@@ -139,3 +139,33 @@ def test_machines_and_sketches_are_drawn(tuccl: Tuccl, work: Path, tmp_path: Pat
     assert tuccl(*order).code == 0
     assert "before: 56 links" in picture.read_text()
     assert tuccl(*order[:-1], tmp_path).code == 2
+
+
+def test_a_picture_alone_prints_no_matrix(tuccl: Tuccl, work: Path, tmp_path: Path) -> None:
+    words = ("probe", "--profile", "v100x4", "--picture", tmp_path / "p.svg")
+    assert tuccl(*words).out == ""
+    assert (tmp_path / "p.svg").read_text().startswith("<svg")
+    assert tuccl(*words[:-2], "--show", work / "topology.json", *words[-2:]).out
+
+
+def test_what_a_file_lacks_is_answered_by_profiles_that_fit(tuccl: Tuccl, tmp_path: Path) -> None:
+    (tmp_path / "smi.txt").write_text(tuccl("probe", "--profile", "dgx-a100").out)
+    probe = ("probe", "--from", tmp_path / "smi.txt", "-o", tmp_path / "t.json")
+    [hint] = [line for line in tuccl(*probe).err.splitlines() if "profiles that fit" in line]
+    assert "dgx-a100" in hint and "v100x4" not in hint
+    assert "profiles" not in tuccl(*probe, "--profile", "dgx-a100").err
+
+
+def test_trays_joined_by_nics_name_the_rack(tuccl: Tuccl) -> None:
+    assert "gb200-nvl72" in tuccl("probe", "--profile", "gb200", "--nodes", 18, "--json").err
+    assert "nvl" not in tuccl("probe", "--profile", "gb200", "--json").err
+
+
+def test_a_shown_topology_has_its_nics_merged(tuccl: Tuccl, tmp_path: Path) -> None:
+    file = tmp_path / "t.json"
+    assert tuccl("probe", "--profile", "oci-h100", "-o", file).code == 0
+    whole, merged = (
+        tuccl("probe", "--show", file, *more).out for more in ((), ("--merge-nics", "gpu"))
+    )
+    assert "NIC15" in whole
+    assert "NIC7" in merged and "NIC8" not in merged

@@ -35,6 +35,8 @@ def test_rows_are_kept_and_an_interrupted_run_goes_on(
     assert more.code == 0 and more.out.count("sim ") == 3
     other = tuccl(*train, "ddp", "-o", rows, "--resume", "--batch", 7)
     assert other.code == 2 and "another run" in other.err
+    tabled = tuccl(*train, "ddp", "-o", rows, "--resume", "--table", work / "table")
+    assert tabled.code == 2 and "it has '--table none', now '--table " in tabled.err
 
 
 def test_a_table_stands_beside_the_default(tuccl: Tuccl, work: Path, model: Path) -> None:

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from tuccl.synth import COLLECTIVES
+
 Tuccl = Callable[..., Any]
 
 VERBS = [
@@ -375,3 +377,30 @@ def test_a_table_is_tuned_for_the_interpreter_by_its_class(tuccl: Tuccl, tmp_pat
     assert refused.code == 2 and "expected one host" in refused.err
     refused = tuccl("tune", one, *tune, "--dialect", "mscclpp")
     assert refused.code == 2 and "runs no plans" in refused.err
+
+
+def test_bound_without_a_collective_does_all(tuccl: Tuccl, work: Path) -> None:
+    rows = tuccl("bound", work / "topology.json", "--json").out.splitlines()
+    assert [json.loads(row)["collective"] for row in rows] == list(COLLECTIVES)
+
+
+def test_verify_answers_no_to_the_wrong_collective(tuccl: Tuccl, work: Path) -> None:
+    answer = tuccl("verify", work / "program.xml", "-c", "alltoall")
+    assert (answer.code, answer.err) == (1, "")
+    assert answer.out == "wrong-collective: computes allgather, expected alltoall\n"
+    assert tuccl("verify", work / "program.xml", "-c", "allgather").code == 0
+
+
+def test_explain_says_what_its_marks_are(tuccl: Tuccl, work: Path) -> None:
+    for more in ((), ("-c", "allgather", "-s", "1M")):
+        assert "\n# >: " in "\n" + tuccl("explain", work / "table", *more).out
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_doctor_fits_the_terminal(
+    tuccl: Tuccl, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = tuccl("doctor").out.splitlines()
+    assert max(map(len, lines)) <= width
+    assert lines[0].startswith("found    tuccl ")

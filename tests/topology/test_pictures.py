@@ -125,3 +125,27 @@ def test_a_switch_of_nvlink_that_hangs_on_pcie_is_drawn_outside_its_tree() -> No
     ]
     changed = msgspec.structs.replace(machine, nodes=tuple(nodes))
     assert len(boxes(parsed(changed), "nvswitch")) == len(boxes(parsed(machine), "pcie")) > 0
+
+
+def extent(text: ET.Element) -> tuple[float, float, float, float]:
+    """The corners of a line of text, by the usual width of a letter."""
+    kind = text.get("class") or ""
+    width = len(text.text or "") * (5.2 if "small" in kind else 6.2)
+    x, y = float(text.get("x", "")), float(text.get("y", ""))
+    left = x if "left" in kind else x - width / 2
+    return left, y - 5, left + width, y + 5
+
+
+@pytest.mark.parametrize(
+    ("name", "hosts", "fabric"),
+    [("dgx-h100", 16, "rail"), ("dgx-h100", 8, "rail"), ("p5", 4, "rail"), ("ndv4", 4, "clos")],
+)
+def test_links_of_a_fabric_are_few_and_their_labels_apart(
+    name: str, hosts: int, fabric: str
+) -> None:
+    svg = parsed(join(load_profile(name), hosts, fabric))
+    lines = [line for line in svg.iter(f"{SVG}path") if line.get("class") == "network"]
+    assert 1 <= len(lines) <= 24
+    for one, other in itertools.combinations(map(extent, svg.iter(f"{SVG}text")), 2):
+        beside = one[2] <= other[0] or other[2] <= one[0]
+        assert beside or one[3] <= other[1] or other[3] <= one[1]

@@ -206,3 +206,13 @@ def test_a_profile_fills_models_and_rates(tmp_path: Path) -> None:
     newer, _ = read(smi_matrix(load_profile("dgx-h100")), tmp_path)
     rates = {x.kind: x.bandwidth for x in overlay(newer, "dgx-h100").links}
     assert rates == {"nvlink": 450.0, "pcie": 63.04, "cpu": 22.0}
+
+
+@pytest.mark.parametrize(("name", "gts"), [("dgx-1v", "8"), ("dgx-a100", "16"), ("dgx-h100", "32")])
+def test_pcie_is_of_the_generation_that_the_nvlinks_show(
+    name: str, gts: str, tmp_path: Path
+) -> None:
+    topology, warnings = read(smi_matrix(load_profile(name)), tmp_path)
+    pcie = [link for link in topology.links if link.kind == "pcie"]
+    assert pcie and all(link.assumed and f": {gts} GT/s x16 taken" in link.source for link in pcie)
+    assert any(f"{gts} GT/s x16 taken" in warning for warning in warnings)

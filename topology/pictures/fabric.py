@@ -12,7 +12,8 @@ from tuccl.topology.pictures.svg import Drawing, number, stroke_width
 
 __all__ = ["FabricPicture"]
 
-_MOST_SINGLE = 8  # boxes of a tier; beyond, those that are alike share one
+_MOST_SINGLE = 8  # boxes of a tier; beyond, those that are alike share one in all tiers
+_MOST_LINES = 24  # between boxes; beyond too
 _MOST_BOXES = 64  # of a tier
 _TIER = 92.0
 _HEIGHT = 46.0
@@ -33,7 +34,7 @@ class FabricPicture:
     """Hosts and network switches with the links between them."""
 
     def __init__(self, topology: Topology) -> None:
-        """Find the boxes: each host and switch alone where they are few, else the alike as one."""
+        """Find the boxes: one for each host and switch if few, else one for those alike."""
         self._topology = topology
         self._hosts = set(topology.hosts)
         self._switches = [n.id for n in topology.nodes if n.kind == "switch"]
@@ -45,14 +46,13 @@ class FabricPicture:
         groups: dict[tuple[int, int], list[str]] = defaultdict(list)
         for name in (*topology.hosts, *self._switches):
             groups[tiers[name], self._colours[name]].append(name)
+        single = self._fits_single(tiers)
         self._rows: dict[int, list[_Box]] = defaultdict(list)
         self._omitted = 0
         for tier in sorted(set(tiers.values())):
-            classes = [members for (t, _), members in groups.items() if t == tier]
-            if sum(map(len, classes)) <= _MOST_SINGLE:
-                boxes = [[name] for members in classes for name in members]
-            else:
-                boxes = classes
+            boxes = [members for (t, _), members in groups.items() if t == tier]
+            if single:
+                boxes = [[name] for members in boxes for name in members]
             self._rows[tier] = [_Box(tuple(box), tier) for box in boxes[:_MOST_BOXES]]
             self._omitted += len(boxes[_MOST_BOXES:])
         widest = max(
@@ -60,6 +60,11 @@ class FabricPicture:
         )
         self.width = max(widest, 240.0) + 2 * _MARGIN
         self.height = sum(self._room(row) for row in self._rows.values()) - 24
+
+    def _fits_single(self, tiers: dict[str, int]) -> bool:
+        """Return whether each host and switch gets a box: all tiers are short, and lines few."""
+        lines = sum(len(others) for others in self._rates.values()) // 2
+        return max(Counter(tiers.values()).values()) <= _MOST_SINGLE and lines <= _MOST_LINES
 
     @property
     def host_kinds(self) -> list[tuple[str, int]]:

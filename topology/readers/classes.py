@@ -15,6 +15,8 @@ __all__ = ["PHB", "PIX", "PXB", "SYS", "Classes", "system_of_classes"]
 PIX, PXB, PHB, SYS = 1, 2, 3, 4
 _NAMES = ("", "PIX", "PXB", "PHB or NODE", "SYS")
 _MOST_NVLINKS = 18  # of one GPU, P100 to B200
+# GT/s of a PCIe lane by the NVLinks of a GPU: A100 has 12, H100 and B200 have 18 (data sheets).
+_GTS = {12: "16", 18: "32"}
 _SWITCH = {"target": "fffffff:ffff:ff", "tclass": "0x068000"}
 _GPU = {"class": "0x030200", "vendor": "0x10de", "link_speed": "", "link_width": ""}
 _NIC = {"class": "0x020000", "link_speed": "", "link_width": ""}
@@ -61,6 +63,8 @@ class _Builder:
         self._place = place
         self._switches = 0
         self._group: list[tuple[int, int, int]] = [(0, 0, 0)] * len(classes.lines)
+        gts = _GTS.get(max((_links_of(row) for row in classes.nvlinks), default=0))
+        self._likely = {"likely_gts": gts} if gts else {}
 
     def system(self) -> Element:
         classes = self._classes
@@ -88,7 +92,9 @@ class _Builder:
         place = f"{self._place}:{line}" if line else self._place
         is_gpu = index < self._classes.gpus
         busid = f"0000:{index >> 5:02x}:{index & 31:02x}.0"
-        pci = Element("pci", {"busid": busid, **(_GPU if is_gpu else _NIC)}, place, line)
+        pci = Element(
+            "pci", {"busid": busid, **self._likely, **(_GPU if is_gpu else _NIC)}, place, line
+        )
         if is_gpu:
             pci.children.append(Element("gpu", {"dev": str(index)}, place, line))
             return pci
@@ -101,7 +107,7 @@ class _Builder:
     def _switch(self, parent: Element) -> Element:
         busid = f"ffff:{self._switches >> 5:02x}:{self._switches & 31:02x}.0"
         self._switches += 1
-        switch = Element("pci", {"busid": busid, **_BRIDGE}, self._place, 0)
+        switch = Element("pci", {"busid": busid, **self._likely, **_BRIDGE}, self._place, 0)
         parent.children.append(switch)
         return switch
 
@@ -204,3 +210,8 @@ def _connected(
                 del rest[other]
         groups.append(sorted(group))
     return groups
+
+
+def _links_of(counts: Sequence[int]) -> int:
+    """Return the NVLinks of a GPU by those of its pairs, which behind an NVSwitch are the same."""
+    return max(counts) if sum(counts) > _MOST_NVLINKS else sum(counts)

@@ -71,7 +71,7 @@ def _session(warnings: list[str]) -> Iterator[ModuleType | None]:
         import pynvml
     except ImportError:
         warnings.append(
-            "NVML, which tells NVLinks, is not asked (pip install tuccl[nvml]); a profile may tell"
+            "NVLinks are unknown without NVML (pip install tuccl[nvml]); add them by --profile"
         )
         yield None
         return

@@ -231,7 +231,8 @@ class _Reader:
             self._nics.append(_Device(None, net, cpu, cpu, rate, net))
 
     def _rate(self, pci: Element) -> Rate:
-        rate = rates.pcie_rate(pci.get("link_speed"), pci.get("link_width"))
+        likely_gts = float(pci.get("likely_gts") or 8)
+        rate = rates.pcie_rate(pci.get("link_speed"), pci.get("link_width"), likely_gts)
         if rate.assumed:
             self.warnings.add(rate.source, pci)
         if rate.source.startswith("2.5 GT/s") and not pci.all("pci"):
@@ -271,7 +272,7 @@ class _Reader:
             model = gpu_model(*identity, sm, device.attribute("gcn")[:100])
             if device.element is None:
                 self.warnings.add(
-                    "nothing is said of the GPU's NVLink; a profile may tell", device.at
+                    "the file does not list the GPU's NVLink; add it by --profile", device.at
                 )
             self.nodes.append(Node(ids[rank], "gpu", HOST, rank=rank, model=model))
             self._link(ids[rank], device.parent, "pcie", device.rate, rates.PCIE_US, device.at)
@@ -292,7 +293,7 @@ class _Reader:
         for index, device in enumerate(devices):
             port = None if device.element is None else _port_gbs(device.element)
             if port is None:
-                self.warnings.add("the NIC's port speed is unknown; a profile may tell", device.at)
+                self.warnings.add("the NIC's port speed is unknown; add it by --profile", device.at)
             model = nic_model(device.pci_attribute("vendor"), device.pci_attribute("device"))
             node = Node(
                 f"nic{index}",
