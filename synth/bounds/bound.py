@@ -34,7 +34,6 @@ from tuccl.synth.bounds.graph import (
     topology_fabric,
 )
 from tuccl.synth.bounds.partitions import GroupCuts, allreduce_cut
-from tuccl.synth.bounds.tree_duals import tree_dual_bound
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.network import topology_network
 from tuccl.topology import Topology
@@ -113,8 +112,7 @@ def bound(topology: Topology, collective: Collective, over: BoundKind = "links")
 
     Notes:
         Allgather: the cut bound of ForestColl (arXiv 2402.06787), by discrete Newton over maximum
-        flows; broadcast: Edmonds 1973; allreduce: partitions, after Harary and Schwenk 1974. Where
-        no program is known to meet the cut, up to 12 GPUs: duals of tree packing.
+        flows; broadcast: Edmonds 1973; allreduce: partitions, after Harary and Schwenk 1974.
     """
     if collective.ranks != topology.ranks:
         raise InputError(
@@ -133,14 +131,6 @@ def bound(topology: Topology, collective: Collective, over: BoundKind = "links")
         # The latency of paths across is known in the first graph alone.
         cut = cut if routed.ratio <= cut.ratio else replace(routed, latency=0.0)
     certified = _attained(topology, collective, cut.ratio)
-    if not certified:
-        duals = tree_dual_bound(topology_network(topology), collective)
-        if duals is not None and duals.ratio > cut.ratio:
-            words = (
-                f"{cut.words}, and with one route for each pair of GPUs no program can use more "
-                f"than {float(cut.ratio / duals.ratio):.1%} of that ({duals.words})"
-            )
-            cut = replace(duals, words=words)
     return _bound_of(over, cut, fabric, collective, certified=certified)
 
 

@@ -17,7 +17,6 @@ from tuccl.errors import Infeasible, InputError
 from tuccl.planners import pack_trees, reroute
 from tuccl.synth.bounds.bound import MOST_ROUTED, tightest_cut
 from tuccl.synth.bounds.graph import Fabric, routed_fabric
-from tuccl.synth.bounds.tree_duals import tree_dual_bound
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.network import Network, Pair
 from tuccl.synth.packing.edge_capacities import TreeProblem, edge_capacities, least_time_s
@@ -169,11 +168,10 @@ class TreePacker:
             few = self.network.ranks <= MOST_ROUTED
             graphs = (self.fabric, routed_fabric(self.network)) if few else (self.fabric,)
             try:
-                ratio = max(tightest_cut(graph, collective).ratio for graph in graphs)
+                ratios = (tightest_cut(graph, collective).ratio for graph in graphs)
+                self._ratios[key] = max(ratios)
             except (InputError, ZeroDivisionError):
                 raise Infeasible("packing: the links do not join all ranks both ways") from None
-            duals = tree_dual_bound(self.network, collective)
-            self._ratios[key] = max(ratio, duals.ratio if duals else ratio)
         parts = chunks_per_rank
         if collective.rooted or collective.name == "allreduce":
             parts = collective.nchunks(chunks_per_rank)

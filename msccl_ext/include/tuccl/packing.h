@@ -108,17 +108,6 @@ std::vector<std::vector<int>> route_demands(const Network& network,
                                             const std::vector<Demand>& demands, int rounds,
                                             double target);
 
-/// Whole prices (dual variables) of resources, and the cost of the cheapest trees at these.
-struct TreeDuals {
-  std::vector<std::int64_t> price;  ///< By resource.
-  std::int64_t cost = 0;
-};
-
-/// Duals of fractional tree packing: `cost` over the sum of price times rate is a time that no
-/// trees for `demands` can beat. Each round raises the prices of what the cheapest trees load.
-/// Throws InputError where the routes do not join all ranks.
-TreeDuals tree_duals(const Network& network, const std::vector<ChunkDemand>& demands, int rounds);
-
 /// Duals of the maximum concurrent flow, one for each arc: where every rank has a chunk for every
 /// other, the sum of all shortest paths over the sum of dual times capacity is a time that no
 /// routing can beat.

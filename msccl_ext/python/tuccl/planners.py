@@ -20,7 +20,6 @@ from tuccl._native import (
     split_relays,
     start_order,
     suffices,
-    tree_duals,
 )
 
 __all__ = [
@@ -43,5 +42,4 @@ __all__ = [
     "split_relays",
     "start_order",
     "suffices",
-    "tree_duals",
 ]

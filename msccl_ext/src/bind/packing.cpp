@@ -136,15 +136,6 @@ void bind_packing(nb::module_& m) {
       "(root, parents of the reduction tree, parents of the broadcast tree) for each demand (root "
       "or -1, reduce, broadcast), such that the busiest resource has little to carry.");
   m.def(
-      "tree_duals",
-      [](const Network& network, const std::vector<DemandFields>& demands, int rounds) {
-        TreeDuals duals = tree_duals(network, demands_from(demands), rounds);
-        return std::pair(std::move(duals.price), duals.cost);
-      },
-      unlocked(), "network"_a, "demands"_a, "rounds"_a,
-      "A whole price for each resource, and the cost of the cheapest trees of all demands (root or "
-      "-1, reduce, broadcast): over the price of all rates, a time that no trees can beat.");
-  m.def(
       "route_demands",
       [](const Network& network, const std::vector<std::pair<int, int>>& pairs, int rounds,
          double target) {

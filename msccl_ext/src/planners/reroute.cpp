@@ -5,7 +5,6 @@
 #include <cmath>
 #include <string>
 
-#include "planners/demands.h"
 #include "planners/shortest_paths.h"
 #include "tuccl/error.h"
 #include "tuccl/packing.h"
@@ -199,8 +198,6 @@ class Router {
   std::vector<ChunkTrees> trees_;
 };
 
-}  // namespace
-
 void check_demands(const Network& network, const std::vector<ChunkDemand>& demands) {
   if (network.ranks() < 2 || network.resources().empty())
     throw InputError("a network of " + std::to_string(network.ranks()) + " ranks and " +
@@ -211,6 +208,7 @@ void check_demands(const Network& network, const std::vector<ChunkDemand>& deman
       throw InputError("root " + std::to_string(demand.root) + ": expected a rank or -1");
 }
 
+}  // namespace
 }  // namespace packing
 
 std::vector<ChunkTrees> reroute(const Network& network, const std::vector<ChunkDemand>& demands,
