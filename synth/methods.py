@@ -77,6 +77,13 @@ _ALLGATHER = frozenset({"allgather"})
 _ALLPAIRS_SIZELESS = frozenset({"allgather", "alltoall", "scatter", "gather"})
 # Each chunk may be summed in a thread block of its own.
 _ALLPAIRS_CHUNKS = (1, 2, 4, 8)
+# Whether pairs of ranks send as one, whether sums take values as they arrive, and what for.
+_ALLPAIRS_FORMS = (
+    (False, False, ALLPAIRS_COLLECTIVES),
+    (False, True, UNORDERED_COLLECTIVES),
+    (True, False, PAIRED_COLLECTIVES),
+    (True, True, UNORDERED_COLLECTIVES),
+)
 
 METHODS: dict[str, Method] = {
     method.name: method
@@ -89,33 +96,16 @@ METHODS: dict[str, Method] = {
             recursive,
             sizeless=RECURSIVE_COLLECTIVES - {"allreduce"},
         ),
-        Method(
-            "allpairs",
-            ALLPAIRS_COLLECTIVES,
-            allpairs,
-            _ALLPAIRS_CHUNKS,
-            sizeless=_ALLPAIRS_SIZELESS,
-        ),
-        Method(
-            "allpairs-any-order",
-            UNORDERED_COLLECTIVES,
-            partial(allpairs, unordered=True),
-            _ALLPAIRS_CHUNKS,
-            bitwise_equal=False,
-        ),
-        Method(
-            "allpairs-paired",
-            PAIRED_COLLECTIVES,
-            partial(allpairs, paired=True),
-            _ALLPAIRS_CHUNKS,
-            sizeless=_ALLPAIRS_SIZELESS & PAIRED_COLLECTIVES,
-        ),
-        Method(
-            "allpairs-paired-any-order",
-            UNORDERED_COLLECTIVES,
-            partial(allpairs, paired=True, unordered=True),
-            _ALLPAIRS_CHUNKS,
-            bitwise_equal=False,
+        *(
+            Method(
+                f"allpairs{'-paired' * paired}{'-any-order' * unordered}",
+                collectives,
+                partial(allpairs, paired=paired, unordered=unordered),
+                _ALLPAIRS_CHUNKS,
+                bitwise_equal=not unordered,
+                sizeless=frozenset() if unordered else _ALLPAIRS_SIZELESS & collectives,
+            )
+            for paired, unordered, collectives in _ALLPAIRS_FORMS
         ),
         Method("hierarchical2", HIERARCHICAL2_COLLECTIVES, hierarchical2, sizeless=_ALLGATHER),
         Method(

@@ -97,3 +97,35 @@ def test_a_refusal_says_why_for_every_sketch() -> None:
     with pytest.raises(Infeasible) as refusal:
         synthesize_best(target, Candidates(sketches, [Knobs("LL", 1, 512)], ("allpairs",), (1,)))
     assert all(f"allpairs on {sketch.name}:" in str(refusal.value) for sketch in sketches)
+
+
+def test_recursive_doubling_is_the_fastest_small_allreduce_of_a_dgx_1() -> None:
+    """It earns its code where messages cost most: 15 us, where rings take 18 and all-pairs 20."""
+    dgx = load_profile("dgx-1v")
+    target = Target(dgx, Collective("allreduce", 8), 1 << 10, machine_of(dgx))
+    knobs = [Knobs("LL", channels, 512) for channels in (1, 2, 4)]
+    methods = ("recursive", "ring", "rings", "allpairs", "pipelined")
+    found = synthesize_best(target, Candidates([full_mesh(dgx)], knobs, methods))
+    times = {m: min(p.time_us for p in found.programs if p.method == m) for m in methods}
+    assert min(times, key=lambda method: times[method]) == "recursive"
+    assert sorted(times.values())[1] > 1.1 * times["recursive"]
+
+
+SIX = ("ring", "recursive", "allpairs", "allpairs-paired", "pipelined", "packing")
+
+
+def test_six_tenths_of_a_limit_go_to_methods() -> None:
+    """Each takes a hundredth of a second of a common machine, by its own account."""
+    knobs = [Knobs("Simple", 1, 512), Knobs("LL", 1, 512)]
+    candidates = Candidates([full_mesh(T)], knobs, SIX[:5], (1,))
+    found = synthesize_best(TARGET, candidates, time_limit_s=0.05)
+    assert (found.ended, found.untried) == ("limit", 2)
+
+
+def test_knobs_of_the_four_fastest_methods_are_varied() -> None:
+    knobs = [Knobs(protocol, 1, 512) for protocol in ("Simple", "LL")]
+    found = synthesize_best(TARGET, Candidates([full_mesh(T)], knobs, SIX, (1,)))
+    protocols = {m: {p.knobs.protocol for p in found.programs if p.method == m} for m in SIX}
+    varied = {method for method in SIX if len(protocols[method]) == 2}
+    assert len(varied) == 4
+    assert found.programs[0].method in varied
