@@ -6,6 +6,7 @@ from tuccl.errors import InputError
 from tuccl.sketches.nic_paths import NicPaths
 from tuccl.topology.graph import Topology
 from tuccl.topology.merge import merge_nics
+from tuccl.topology.nics import spread_evenly
 
 __all__ = ["bind", "closest_nics"]
 
@@ -35,7 +36,7 @@ def bind(topology: Topology) -> dict[int, str]:
                 "keep the GPUs of one host only"
             )
         bindings.update(
-            _spread({rank: closest_nics(topology, rank) for rank in topology.gpus_of(host)})
+            spread_evenly({r: closest_nics(topology, r) for r in topology.gpus_of(host)})
         )
     return dict(sorted(bindings.items()))
 
@@ -65,28 +66,3 @@ def closest_nics(topology: Topology, rank: int) -> tuple[str, ...]:
         )
     least = min(distances.values())
     return tuple(nic for nic, distance in distances.items() if distance == least)
-
-
-def _spread(choices: dict[int, tuple[str, ...]]) -> dict[int, str]:
-    """Return one of its choices for each rank so that NICs carry as equal numbers as possible.
-
-    Notes:
-        An optimal semi-matching: each rank takes the least loaded NIC that it reaches over
-        alternating paths, moving ranks bound before (Harvey et al., "Semi-matchings for bipartite
-        graphs and load balancing", 2006).
-    """
-    nic_of: dict[int, str] = {}
-    for newcomer in choices:
-        came_from: dict[str, int] = {}
-        frontier = [newcomer]
-        for rank in frontier:
-            for nic in choices[rank]:
-                if nic not in came_from:
-                    came_from[nic] = rank
-                    frontier.extend(bound_rank for bound_rank, at in nic_of.items() if at == nic)
-        loads = {nic: sum(at == nic for at in nic_of.values()) for nic in came_from}
-        nic = min(loads, key=loads.__getitem__)
-        while (rank := came_from[nic]) != newcomer:
-            nic_of[rank], nic = nic, nic_of[rank]
-        nic_of[newcomer] = nic
-    return nic_of

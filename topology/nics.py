@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tuccl.topology.graph import Topology
 from tuccl.topology.relays import Path, RelayPaths, relay_path
 
-__all__ = ["bound_nics", "nearest_nics", "own_nics", "tied_via"]
+__all__ = ["bound_nics", "nearest_nics", "own_nics", "spread_evenly", "tied_via"]
 
 
 def nearest_nics(topology: Topology, rank: int) -> tuple[str, ...]:
@@ -60,13 +60,35 @@ def bound_nics(topology: Topology) -> dict[int, str]:
     >>> bound_nics(load_profile("ndv4"))[1]
     'nic1'
     """
-    gpus_per_nic: Counter[str] = Counter()
-    nic_of = {}
-    for rank in range(topology.ranks):
-        nearest = nearest_nics(topology, rank)
-        if nearest:
-            nic_of[rank] = min(nearest, key=lambda nic: gpus_per_nic[nic])
-            gpus_per_nic[nic_of[rank]] += 1
+    nearest = {rank: nearest_nics(topology, rank) for rank in range(topology.ranks)}
+    return spread_evenly({rank: nics for rank, nics in nearest.items() if nics})
+
+
+def spread_evenly(choices: Mapping[int, Sequence[str]]) -> dict[int, str]:
+    """Return one of its choices for each rank so that NICs carry as equal numbers as possible.
+
+    >>> spread_evenly({0: ("a", "b"), 1: ("a",), 2: ("a", "b")})
+    {0: 'b', 1: 'a', 2: 'a'}
+
+    Notes:
+        An optimal semi-matching: each rank takes the least loaded NIC that it reaches over
+        alternating paths, moving ranks bound before (Harvey et al., "Semi-matchings for bipartite
+        graphs and load balancing", 2006).
+    """
+    nic_of: dict[int, str] = {}
+    for newcomer in choices:
+        came_from: dict[str, int] = {}
+        frontier = [newcomer]
+        for rank in frontier:
+            for nic in choices[rank]:
+                if nic not in came_from:
+                    came_from[nic] = rank
+                    frontier.extend(bound_rank for bound_rank, at in nic_of.items() if at == nic)
+        loads = {nic: sum(at == nic for at in nic_of.values()) for nic in came_from}
+        nic = min(loads, key=loads.__getitem__)
+        while (rank := came_from[nic]) != newcomer:
+            nic_of[rank], nic = nic, nic_of[rank]
+        nic_of[newcomer] = nic
     return nic_of
 
 
