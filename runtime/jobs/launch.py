@@ -15,7 +15,7 @@ from tuccl.program import default_buffer_bytes
 from tuccl.runtime.executors.cuda import nccl_library
 from tuccl.runtime.export.export import DIALECTS, Export, export_table
 from tuccl.runtime.jobs.plugins import plugin_environment, plugin_path, tuner_variables
-from tuccl.runtime.table.store import load_table
+from tuccl.runtime.table.store import Table, load_table
 from tuccl.runtime.table.supported_knobs import BUFFER_VARIABLES
 
 __all__ = [
@@ -56,61 +56,74 @@ def run_environment(
         InputError: the table, dialect or preference is bad, or a plugin reads the table.
         Unavailable: ``cuda``, and that library was not built here.
     """
-    loaded = load_table(table).lookup
+    loaded = load_table(table)
+    tuned_for = loaded.lookup.dialect
     if cuda:
-        if (
-            loaded.dialect in ("nccl", "mscclpp")
-            or dialect is not None
-            or scheduler
-            or prefer is not None
-        ):
+        if tuned_for in ("nccl", "mscclpp") or dialect or scheduler or prefer:
             raise InputError(
                 f"{table}: tuccl's interpreter runs a table's own programs in its own order: "
                 "expected a table of programs, without --dialect, --scheduler or --prefer"
             )
-        return _interpreter_variables(table, loaded.signature)
-    dialect = dialect or loaded.dialect
-    if loaded.dialect == "mscclpp":
-        raise InputError(
-            f"{table}: for MSCCL++; `tuccl export {table} --dialect mscclpp -o plans`, and start "
+        return _interpreter_variables(table, loaded.lookup.signature)
+    dialect = dialect or tuned_for
+    if (why := _refusal(table, tuned_for, dialect, scheduler, prefer)) is not None:
+        raise InputError(f"{table}: {why}")
+    if dialect == "nccl":
+        return plugin_environment(table), _plugin_notes(table)
+    return _msccl_environment(loaded, table, dialect, cache, scheduler=scheduler, prefer=prefer)
+
+
+def _refusal(
+    table: Path, tuned_for: str, dialect: str, scheduler: bool, prefer: str | None
+) -> str | None:
+    """Return why a runtime of ``dialect`` cannot load a table tuned for another, None if it can."""
+    if tuned_for == "mscclpp":
+        return (
+            f"for MSCCL++; `tuccl export {table} --dialect mscclpp -o plans`, and start "
             "with the plans (docs/howto/mscclpp.md)"
         )
     if dialect not in (*DIALECTS, "nccl"):
-        raise InputError(f"dialect {dialect[:20]!r}: expected one of {', '.join(DIALECTS)}, nccl")
-    if scheduler and (dialect, loaded.dialect) != ("executor", "executor"):
-        raise InputError(
-            f"{table}: tuccl's MSCCL scheduler serves executor tables and runtimes only"
-        )
-    if (dialect == "nccl") != (loaded.dialect == "nccl"):
-        raise InputError(
-            f"{table}: a {loaded.dialect} table; expected --dialect {loaded.dialect}, or none"
-        )
+        return f"dialect {dialect[:20]!r}: expected one of {', '.join(DIALECTS)}, nccl"
+    if scheduler and (dialect, tuned_for) != ("executor", "executor"):
+        return "tuccl's MSCCL scheduler serves executor tables and runtimes only"
+    if (dialect == "nccl") != (tuned_for == "nccl"):
+        return f"a {tuned_for} table; expected --dialect {tuned_for}, or none"
     if prefer is not None and (scheduler or dialect == "nccl"):
-        raise InputError(
-            f"{table}: plugins follow the table's own order; tune again with --prefer {prefer[:10]}"
-        )
-    if dialect == "nccl":
-        return plugin_environment(table), _plugin_notes(table)
-    checksum = loaded.checksum
-    name = "-".join([checksum[:16], dialect, *([prefer] if prefer else [])])
+        return f"plugins follow the table's own order; tune again with --prefer {prefer[:10]}"
+    return None
+
+
+def _msccl_environment(
+    loaded: Table,
+    table: Path,
+    dialect: str,
+    cache: Path | None,
+    *,
+    scheduler: bool,
+    prefer: str | None,
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The variables by which MSCCL loads a table's programs, or our scheduler does, and notes."""
+    lookup = loaded.lookup
+    name = "-".join([lookup.checksum[:16], dialect, *([prefer] if prefer else [])])
     folder = (cache or cache_folder() / "exports") / name
     if dialect == "fork" and ":" in str(folder):
         raise InputError(f"{folder}: fork separates its files by ':'; set XDG_CACHE_HOME elsewhere")
     exported = export_table(table, dialect, folder, prefer=prefer)
-    values = msccl_variables(exported.files, folder, dialect)
-    values |= _buffer_variables(exported, dialect)
-    of_nccl = [c.nccl.channels for c in loaded.candidates if c.nccl is not None]
-    values |= channel_variables(max([exported.channels, *of_nccl]), dialect)
-    values["TUCCL_TABLE"] = str(table.resolve())
-    values["TUCCL_SIGNATURE"] = exported.signature
+    channels = [exported.channels, *(c.nccl.channels for c in lookup.candidates if c.nccl)]
+    if scheduler:
+        channels = [p.nchannels for p in loaded.programs.values()]
+    values = {
+        **msccl_variables(exported.files, folder, dialect),
+        **_buffer_variables(exported, dialect),
+        **channel_variables(max(channels, default=0), dialect),
+        "TUCCL_TABLE": str(table.resolve()),
+        "TUCCL_SIGNATURE": exported.signature,
+    }
     if dialect != "fork":  # whose NCCL has no tuner
-        values |= tuner_variables(loaded)
+        values |= tuner_variables(lookup)
     if scheduler:
         del values["MSCCL_ALGO_DIR"]
-        channels = max((p.nchannels for p in load_table(table).programs.values()), default=0)
-        values |= channel_variables(channels, dialect)
-        environment = plugin_environment(table) | tuner_variables(loaded)
-        return values | environment, _scheduler_notes(table)
+        return values | plugin_environment(table), _scheduler_notes(table)
     notes = [*exported.notes, f"every host of the job must see {folder}"]
     if not exported.files:
         nothing = f"nothing to load: the table gives {dialect} no program"
