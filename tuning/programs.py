@@ -258,7 +258,7 @@ class ProgramCache:
 
 
 class _Memo(Generic[_T]):
-    """What was made, by its key; what cannot be made with its reason."""
+    """Values by their keys, or the reasons why they cannot be made."""
 
     def __init__(self) -> None:
         self._values: dict[tuple[object, ...], _T | Infeasible] = {}

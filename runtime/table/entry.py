@@ -197,7 +197,7 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     @property
     def choice(self) -> ScheduleChoice:
-        """What the program's schedule was made by."""
+        """The method, sketch and chunks that its schedule was made by."""
         return ScheduleChoice(self.sketch, self.method, self.chunks_per_rank)
 
     @property

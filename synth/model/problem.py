@@ -15,7 +15,7 @@ __all__ = ["DEFAULT_OPTIONS", "Options", "Problem", "ScheduleChoice"]
 
 @dataclass(frozen=True, order=True)
 class ScheduleChoice:
-    """What a schedule is made by: a method on a sketch, with so many chunks a rank."""
+    """The method, sketch and chunks a rank that a schedule is made by."""
 
     sketch: str
     method: str

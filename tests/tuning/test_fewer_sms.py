@@ -1,13 +1,15 @@
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from tests.tuning.conftest import Stand
+from tests.tuning.conftest import Stand, small_space
 from tuccl.errors import InputError
 from tuccl.runtime import load_table, select
 from tuccl.runtime.table import pareto_set
 from tuccl.topology import Topology
-from tuccl.tuning import TuneOptions, tune
+from tuccl.tuning import Measurements, Point, TuneOptions, tune
+from tuccl.tuning.fewer_sms import time_leaner_points
 
 SIZE = 1 << 16
 
@@ -53,3 +55,30 @@ def test_tune_prefers_what_it_is_told(table: Path, topology: Topology, tmp_path:
 def test_a_preference_that_is_none_is_refused(topology: Topology, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected speed or sms"):
         tune(Stand(topology), topology, ["allgather"], [SIZE], tmp_path, TuneOptions(prefer="us"))
+
+
+class Occupancy:
+    """Points that take as many SMs as channels, and 80 us shared by these."""
+
+    def __init__(self) -> None:
+        self.timed: list[Point] = []
+
+    def __call__(self, point: Point, effort: int) -> list[float]:
+        self.timed.append(point)
+        return [80.0 / point.channels]
+
+    def program(self, point: Point) -> SimpleNamespace:
+        return SimpleNamespace(program=SimpleNamespace(threadblocks=point.channels))
+
+
+@pytest.mark.parametrize(("limit_us", "channels"), [(30.0, {4, 2, 1}), (5.0, {1})])
+def test_points_that_lose_to_the_default_are_not_tried_with_fewer_channels(
+    limit_us: float, channels: set[int]
+) -> None:
+    """But once each method is tried with as few channels as it has."""
+    space, occupancy, measurements = small_space(), Occupancy(), Measurements()
+    start = space.nearest(Point(space.choices[0], "LL", 8, 512, 1 << 19))
+    assert start.channels == 8
+    measurements.add(start, [10.0], 1)
+    time_leaner_points(space, occupancy, measurements, 1, limit_us, 9)  # type: ignore[arg-type]
+    assert {point.channels for point in occupancy.timed} == channels

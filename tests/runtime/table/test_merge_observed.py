@@ -65,6 +65,16 @@ def test_what_was_measured_goes_on_counting_and_folding_twice_is_folding_once(ta
     assert sum(row.calls for row in observed_timings(table)[0]) == sum(before.values()) + 9
 
 
+def test_every_candidate_keeps_its_own_times_when_three_change_places(table: Path) -> None:
+    """From ring, tree, default to tree, default, ring: no swap, so its inverse is another one."""
+    learn(table, (0, 50.0), (1, 6.0), (2, 20.0))
+    before = {row.candidate: row.median_us for row in observed_timings(table)[0]}
+    order = names(table)
+    assert merge_observed(table)
+    assert names(table) == [order[1], order[2], order[0]]
+    assert {row.candidate: row.median_us for row in observed_timings(table)[0]} == before
+
+
 def test_nothing_learned_changes_nothing(table: Path) -> None:
     before = (table / "table.json").read_bytes()
     assert not merge_observed(table)

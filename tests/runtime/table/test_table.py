@@ -337,12 +337,21 @@ def mangled(value: Any, pick: random.Random) -> Any:  # noqa: ANN401
     return pick.choice(odd)
 
 
+def facts(value: object) -> object:
+    """Return a table without what nothing can be held against: words for people, and times."""
+    words = {"name", "notes", "created_by", "tuned_on", "baseline", "stats", "checksum"}
+    words |= {"sketch", "method", "chunks_per_rank", "on"}
+    if isinstance(value, dict):
+        return {k: facts(v) for k, v in value.items() if k not in words}
+    return [facts(each) for each in value] if isinstance(value, list) else value
+
+
 def test_a_resealed_lie_is_refused_in_one_line(stored: Path) -> None:
     """Whoever can edit can also compute the checksum: the content must still make sense."""
     pick = random.Random(22)
     path = stored / "table.json"
     honest = path.read_bytes()
-    accepted = 0
+    true = facts(msgspec.to_builtins(load_table(stored).lookup))
     for _ in range(400):
         document = mangled(json.loads(honest), pick)
         if isinstance(document, dict) and "checksum" in document:
@@ -351,11 +360,9 @@ def test_a_resealed_lie_is_refused_in_one_line(stored: Path) -> None:
         seal = hashlib.sha256(text.encode()).hexdigest()
         path.write_text(text.replace('"checksum": "' + "0" * 64, '"checksum": "' + seal))
         try:
-            load_table(stored)
-            accepted += 1
+            assert facts(msgspec.to_builtins(load_table(stored).lookup)) == true
         except InputError as error:
             assert "\n" not in str(error) and len(str(error)) < 600
-    assert accepted < 100  # notes, names and other words for people may be anything
 
 
 def test_a_sealed_program_that_computes_something_else_is_refused(
