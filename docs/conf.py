@@ -3,6 +3,14 @@
 The source folder is the whole repository, so that a link between pages works there and here alike.
 """
 
+from __future__ import annotations
+
+import os
+
+from sphinx.application import Sphinx
+
+from tuccl.cli.parser import verb_parsers
+
 project = "tuccl"
 project_copyright = "the tuccl authors"
 root_doc = "docs/index"
@@ -25,3 +33,16 @@ myst_enable_extensions = ["html_image"]
 myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 suppress_warnings = ["misc.highlighting_failure"]
+
+
+def add_help(app: object, page: str, source: list[str]) -> None:
+    """Append the help of every verb to the page of commands."""
+    if page == "docs/reference/cli":
+        os.environ["COLUMNS"] = "110"
+        for name, verb in verb_parsers().items():
+            source[0] += f"\n## tuccl {name}\n\n```text\n{verb.format_help()}```\n"
+
+
+def setup(app: Sphinx) -> None:
+    """Connect the page of commands to the parsers."""
+    app.connect("source-read", add_help)
