@@ -226,7 +226,8 @@ void what_takes_too_long_ends() {
 }
 
 /// All ranks but rank 0 reduce `count` floats by sum; each gets an error that says `words`.
-void refused(std::shared_ptr<Bound> call_of_rank_0, std::size_t count, const std::string& words) {
+void refused(std::shared_ptr<BoundProgram> call_of_rank_0, std::size_t count,
+             const std::string& words) {
   const Program p = allreduce(true);
   Ranks ranks(p.ngpus);
   std::vector<std::vector<float>> values(static_cast<std::size_t>(p.ngpus),
@@ -253,7 +254,7 @@ void other_calls_are_refused() {
   const auto with = [&](auto change) {
     Call changed = call;
     change(changed);
-    return std::make_shared<Bound>(changed, 0);
+    return std::make_shared<BoundProgram>(changed, 0);
   };
   refused(bound(p, 0, 4000, true), 4000, "with another size or program");
   refused(with([](Call& c) { c.element = Element::kInt32; }), 400,
