@@ -58,8 +58,9 @@ def run_job(
         for rank, prefix in enumerate(prefixes):
             log = stack.enter_context((folder / f"rank{rank}.log").open("wb"))
             command = [*prefix, sys.executable, "-m", "tuccl.training.ranks", place, str(rank)]
+            # A rank ends with its input, which closes however this process ends.
             process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                command, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=log
             )
             stack.callback(_end, process)
             ranks.append(process)
@@ -82,6 +83,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         process.kill()
     process.wait()
+    if process.stdin is not None:
+        process.stdin.close()
 
 
 def _rounds(ranks: list[subprocess.Popen[bytes]], folder: Path, limit_s: float) -> Iterator[bytes]:

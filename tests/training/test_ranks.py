@@ -2,7 +2,9 @@
 
 import importlib.util
 import os
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -146,3 +148,20 @@ def test_a_rank_that_fails_ends_the_job_in_one_line(
 def test_methods_that_ranks_cannot_run_are_refused() -> None:
     with pytest.raises(InputError, match="expected one of bsp"):
         replay_training(MODEL, PAIR, ["torch-ddp"])
+
+
+def test_ranks_end_with_the_process_that_started_them() -> None:
+    script = (
+        "from tests.training.test_ranks import MODEL, PAIR, replay_training\n"
+        "replay_training(MODEL, PAIR, ['bsp'], steps=10**6, rounds=1)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script]) as parent:
+        listed = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
+        deadline = time.monotonic() + 60
+        while len(ranks := listed.read_text().split()) < 2 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        parent.kill()
+    assert len(ranks) == 2
+    while any(Path(f"/proc/{rank}").exists() for rank in ranks):
+        assert time.monotonic() < deadline, "ranks live on"
+        time.sleep(0.1)

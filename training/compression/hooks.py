@@ -110,7 +110,7 @@ def _with_whole_model(
     gradient = torch.cat(buffers)
     if gradient.numel() >= _MOST_ELEMENTS:
         raise InputError(
-            f"{gradient.numel()} gradients: indices of 4 bytes end at {_MOST_ELEMENTS}"
+            f"{gradient.numel()} gradient elements exceed the 32-bit index limit {_MOST_ELEMENTS}"
         )
     if state.use_error_feedback:
         state.lay_out(places, lengths, gradient)

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 import traceback
 from pathlib import Path
 
@@ -11,7 +12,16 @@ from tuccl.errors import TucclError
 from tuccl.training.job import JOB_FILE, Job
 from tuccl.training.ranks.rank import Rank
 
+
+def _end_with_input() -> None:
+    """End this process when its input closes: the process that started it is gone."""
+    while os.read(0, 1):
+        pass
+    os._exit(1)
+
+
 if __name__ == "__main__":
+    threading.Thread(target=_end_with_input, daemon=True).start()
     folder, number = Path(sys.argv[1]), int(sys.argv[2])
     job = msgspec.json.decode((folder / JOB_FILE).read_bytes(), type=Job)
     try:

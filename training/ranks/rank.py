@@ -24,12 +24,12 @@ from tuccl.training.lossy import is_lossy, lossy_method
 from tuccl.training.methods import GRADIENT_METHODS, GradientMethod
 from tuccl.training.model import ELEMENT_BYTES, Model
 from tuccl.training.ranks.calls import AllreduceCalls, Calls, ScatteredCalls
-from tuccl.training.ranks.hooked import HookedSteps
+from tuccl.training.ranks.hook_steps import HookSteps
+from tuccl.training.ranks.module_steps import DdpSteps, LocalSteps, ModuleSteps
 from tuccl.training.ranks.modules import measured_model, module_of
 from tuccl.training.ranks.priority import PriorityCalls
 from tuccl.training.ranks.servers import Server, ServerCalls
-from tuccl.training.ranks.trained import DdpSteps, LocalSteps, ModuleSteps
-from tuccl.training.ranks.turns import IdleSteps, PlannedSteps, Steps, TimerSteps
+from tuccl.training.ranks.steps import IdleSteps, PlannedSteps, Steps, TimerSteps
 from tuccl.training.timeline import simulate_steps
 
 __all__ = ["Rank"]
@@ -220,7 +220,7 @@ class Rank:
         if method == _DDP:
             return DdpSteps(*module_of(job.factory, self._rank), self._groups[name])
         if is_lossy(method):
-            return HookedSteps(method, *module_of(job.factory, self._rank), self._groups[name])
+            return HookSteps(method, *module_of(job.factory, self._rank), self._groups[name])
         calls = self._calls(schedule, self._groups[name], is_server)
         if job.kind == "replay":
             return TimerSteps(model, schedule, calls)

@@ -12,7 +12,7 @@ from tuccl.training.bucket_schedule import BucketSchedule
 from tuccl.training.model import ELEMENT_BYTES
 from tuccl.training.ranks.calls import Calls
 from tuccl.training.ranks.modules import Loss
-from tuccl.training.ranks.turns import PlannedSteps
+from tuccl.training.ranks.steps import PlannedSteps
 from tuccl.training.timeline import Span
 
 __all__ = ["LEARNING_RATE", "DdpSteps", "LocalSteps", "ModuleSteps"]

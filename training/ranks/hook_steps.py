@@ -14,10 +14,10 @@ from tuccl.training.compression.hooks import ar_topk_hook, lw_topk_hook, ms_topk
 from tuccl.training.compression.measuring import measured_costs
 from tuccl.training.compression.state import ARTopkState
 from tuccl.training.lossy import hook_and_ratio
+from tuccl.training.ranks.module_steps import DdpSteps
 from tuccl.training.ranks.modules import Loss
-from tuccl.training.ranks.trained import DdpSteps
 
-__all__ = ["HookedSteps"]
+__all__ = ["HookSteps"]
 
 _SPARSE = {
     "ar-topk-star": ar_topk_hook,
@@ -27,7 +27,7 @@ _SPARSE = {
 }
 
 
-class HookedSteps(DdpSteps):
+class HookSteps(DdpSteps):
     """DDP by the hook of a lossy method; AR-Topk's exchange goes by times measured on the group."""
 
     def __init__(self, method: str, module: torch.nn.Module, loss: Loss, group: Any) -> None:  # noqa: ANN401
