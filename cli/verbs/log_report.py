@@ -12,6 +12,7 @@ from tuccl.runtime.jobs import (
     JobLog,
     LoggedCommunicator,
     Process,
+    TorchGroup,
     Verdict,
     read_lines,
     read_log,
@@ -32,12 +33,17 @@ def judge_log(path: str, *, as_json: bool) -> int:
     """
     log = read_log(_lines(path))
     found = verdicts(log)
-    done = bool(found) and all(verdict.ok for verdict in found)
+    groups = [group for process in log.processes for group in process.torch]
+    done = bool(found or groups) and all(verdict.ok for verdict in found)
+    done = done and all(group.counts.get("program") for group in groups)
     if as_json:
         ranks = [_rank(process, one) for process in log.processes for one in _each(process)]
-        print_json({"ok": done, "lines": log.lines, "plugins": found, "ranks": ranks})
+        found_in_log = {"lines": log.lines, "plugins": found, "ranks": ranks, "torch": groups}
+        print_json({"ok": done, **found_in_log})
     else:
-        print("\n".join([*_summary(found), *_by_communicator(log), *_choices(log)]))
+        print(
+            "\n".join([*_summary(found), *_torch(groups), *_by_communicator(log), *_choices(log)])
+        )
     return 0 if done else 1
 
 
@@ -83,6 +89,14 @@ def _summary(found: tuple[Verdict, ...]) -> Iterator[str]:
         used = f", {v.used} used it" if v.plugin != "scheduler" else ""
         yield f"{v.plugin}: {state}; {counts}{used}"
         yield from (f"  {mend}" for mend in v.mends)
+
+
+def _torch(groups: list[TorchGroup]) -> Iterator[str]:
+    for group in groups:
+        each = ", ".join(f"{count} by {name}" for name, count in group.counts.items())
+        yield f"torch: a group of {group.ranks} ranks made its calls {each}"
+        if not group.counts.get("program"):
+            yield "  no call ran by a program: tune the collectives and sizes that the job calls"
 
 
 def _by_communicator(log: JobLog) -> list[str]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         JobLog,
         LoggedCommunicator,
         Process,
+        TorchGroup,
         read_lines,
         read_log,
     )
@@ -55,6 +56,7 @@ __all__ = [
     "PluginAnswer",
     "Process",
     "SchedulerCall",
+    "TorchGroup",
     "TunerCall",
     "Verdict",
     "allocated_hosts",

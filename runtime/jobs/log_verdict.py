@@ -42,6 +42,8 @@ def verdicts(log: JobLog) -> tuple[Verdict, ...]:
     False
     """
     known_processes = [p for p in log.processes if p.pid]
+    if not known_processes and any(p.torch for p in log.processes):
+        return ()  # all ran on CPUs
     processes = known_processes or list(log.processes)
     result = []
     if any(_mentions(p, "tuner") for p in processes) or not _has_msccl(log):

@@ -53,6 +53,7 @@ _TABLE = re.compile(r"(tuner|profiler|scheduler): table (.*?),.* (\d+) ranks$")
 _CHOICE = re.compile(r"tuner: (\S+) of (\d+) bytes: (\S+) \(entry \d+\)")
 _TIMED = re.compile(r"profiler: candidate \d+ (\S+): (\d+) calls")
 _OWN = "NCCL's own choices are used"
+_TORCH = re.compile(r"torch: (\d+) ranks: (\w+ \d+(?:, \w+ \d+)*)")
 _MSCCL = {
     "MSCCL: Initialization finished": "initialised",
     "No external scheduler found": "no external scheduler: its built-in one loads MSCCL_ALGO_DIR",
@@ -114,6 +115,13 @@ class LoggedCommunicator:
     ranks: int
 
 
+class TorchGroup(NamedTuple):
+    """A group of ``tuccl.torch``: its calls run by a ``program``, and by each other backend."""
+
+    ranks: int
+    counts: dict[str, int]
+
+
 @dataclass
 class Loaded:
     """A process's lines on one plugin: ``name`` and ``version`` of what NCCL loaded.
@@ -142,7 +150,7 @@ class Process:
 
     ``msccl`` is what MSCCL says of itself, ``msccl_calls`` how many calls its programs served and
     ``msccl_programs`` the folder or files that they are of. ``symmetric_calls`` are those that
-    NCCL's kernels for symmetric windows ran, past any tuner.
+    NCCL's kernels for symmetric windows ran, past any tuner. ``torch`` are groups of tuccl.torch.
     """
 
     host: str
@@ -153,6 +161,7 @@ class Process:
     msccl_calls: int = 0
     msccl_programs: dict[str, None] = field(default_factory=dict)
     symmetric_calls: int = 0
+    torch: list[TorchGroup] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -249,6 +258,10 @@ def _take_own(process: Process, text: str) -> None:
         process.plugins["tuner"].used[f"{match[1]} of {match[2]} bytes: {match[3]}"] = None
     elif (match := _TIMED.search(text)) is not None:
         process.plugins["profiler"].used[f"{match[1]}: {match[2]} calls timed"] = None
+    elif (match := _TORCH.match(text)) is not None:
+        pairs = (pair.split() for pair in match[2].split(", "))
+        counts = {name: int(count) for name, count in pairs}
+        process.torch.append(TorchGroup(int(match[1]), counts))
     elif _OWN in text:
         why = text.partition(f"; {_OWN}")[0]
         for plugin in _whose(process):

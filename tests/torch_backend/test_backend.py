@@ -16,6 +16,7 @@ import pytest
 from tuccl import _native
 from tuccl.emulation.netns import check_privilege
 from tuccl.errors import InputError, Unavailable
+from tuccl.runtime.jobs import read_log
 
 ROOT = Path(__file__).resolve().parents[2]
 CPU_FOR_GPU = str(Path(_native.__file__).parent / "cuda" / "libtuccl-cuda-host.so")
@@ -56,6 +57,46 @@ def test_a_rank_that_dies_ends_the_backward_pass_of_the_others(job: Job, table: 
     assert re.search(r"rank 1 (closed its connection|has left)", told(outcomes[0][1]))
 
 
+FORKS = """
+import os, sys, torch, tuccl.torch, torch.distributed as dist
+rank = int(os.environ["RANK"])
+dist.init_process_group("tuccl", init_method=sys.argv[1], rank=rank, world_size=2)
+dist.all_reduce(torch.ones(1000))
+work = dist.all_reduce(torch.ones(1000).reshape(10, 100).t(), async_op=True)
+if (child := os.fork()) == 0:
+    sys.exit(0)
+work.wait()
+assert os.waitpid(child, 0)[1] == 0
+dist.all_reduce(torch.ones(1000))
+assert dist.group.WORLD.counts == {"program": 3, "gloo": 0}
+dist.destroy_process_group()
+"""
+
+
+def test_children_forked_after_init_end_as_others(table: Table, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FORKS, f"file://{tmp_path / 'store'}"]
+    own = {**os.environ, "TUCCL_TABLE": str(table(1, 2)), "OMP_NUM_THREADS": "1"}
+    ranks = [
+        subprocess.Popen(command, cwd=ROOT, env={**own, "RANK": str(rank)}) for rank in range(2)
+    ]
+    try:
+        assert [rank.wait(60) for rank in ranks] == [0, 0]
+    finally:
+        for rank in ranks:
+            rank.kill()
+
+
+def test_a_group_without_programs_for_its_calls_says_so(job: Job, table: Table) -> None:
+    outcomes = job("few_calls", 2, table(1, 2, largest=64))
+    all_well(outcomes)
+    line = "tuccl: torch: 2 ranks: program 0, gloo 1; no call ran by a program"
+    assert outcomes[0][1].count(line) == 1 and line not in outcomes[1][1]
+    outcomes = job("few_calls", 2, table(1, 2), NCCL_DEBUG="INFO")
+    log = read_log(outcomes[0][1].splitlines())
+    [*_, last] = [group for process in log.processes for group in process.torch]
+    assert last == (2, {"program": 1, "gloo": 0})
+
+
 @pytest.mark.slow
 def test_torchrun_restarts_ranks_that_died(table: Table, tmp_path: Path) -> None:
     done = subprocess.run(
@@ -77,10 +118,6 @@ def test_torchrun_restarts_ranks_that_died(table: Table, tmp_path: Path) -> None
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     assert done.stdout.count("RESTARTED 1") == 2
-
-
-def test_who_shares_no_memory_is_joined_by_sockets(job: Job, table: Table) -> None:
-    all_well(job("one_shares_nothing", 3, table(1, 3)))
 
 
 def test_tensors_with_gaps_do_as_on_gloo_under_every_mode(job: Job, table: Table) -> None:

@@ -1,4 +1,4 @@
-"""Collectives of tensors on GPUs: by the communicator of tuccl/comm.h, in the order of a stream."""
+"""Collectives of tensors on GPUs: by the communicator of tuccl/comm.h, on a stream of their own."""
 
 from __future__ import annotations
 
@@ -129,7 +129,30 @@ class GpuCollectives:
         self._communicator: GpuCommunicator | None = None
         self._joined = False
         self._nccl: dist.ProcessGroup | None = None
+        self._streams: dict[torch.device, torch.cuda.Stream] = {}
         self.refusal = ""  # why all goes to NCCL
+
+    def start(self, call: CollectiveCall) -> GpuWork | None:
+        """Start ``call`` by a program beside what the caller does next; None: there is none.
+
+        It runs on a stream of the group's own behind what the present stream holds, as NCCL's
+        calls do: so DDP's reduction overlaps with the backward pass.
+
+        Raises:
+            TucclError: a rank is gone, or the call cannot be.
+        """
+        with torch.cuda.device(call.sample.device):
+            present = torch.cuda.current_stream()
+            own = self._stream_on(call.sample.device)
+            own.wait_stream(present)
+            with torch.cuda.stream(own):
+                started = self.run(call, own.cuda_stream)
+            if not started:
+                present.wait_stream(own)  # a graph that is captured must hold no loose end
+                return None
+            for tensor in (*call.inputs, *call.outputs):
+                tensor.record_stream(own)
+            return GpuWork(call.outputs, own)
 
     def run(self, call: CollectiveCall, stream: int) -> bool:
         """Start ``call`` on ``stream`` by a program; False: there is none for it.
@@ -162,6 +185,11 @@ class GpuCollectives:
         """End the communicator."""
         if self._communicator is not None:
             self._communicator.close(at_once=at_once)
+
+    def _stream_on(self, device: torch.device) -> torch.cuda.Stream:
+        if device not in self._streams:
+            self._streams[device] = torch.cuda.Stream()
+        return self._streams[device]
 
     def _join(self) -> GpuCommunicator | None:
         """Return the communicator, or None on all ranks: one has no library, or none a table."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import weakref
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Protocol
@@ -11,13 +14,14 @@ import torch.distributed as dist
 
 from tuccl.execution import BoundProgram, Group
 from tuccl.torch.calls import CollectiveCall, op_name
-from tuccl.torch.gpus import GpuCollectives, GpuWork
+from tuccl.torch.gpus import GpuCollectives
 from tuccl.torch.programs import Programs
 from tuccl.torch.work import (
     AllWork,
     CollectiveQueue,
     EngineRequest,
     TucclWork,
+    keep_in_children,
     settle_callbacks,
 )
 from tuccl.units import format_bytes
@@ -61,6 +65,10 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._limit = limit
         self._queue = CollectiveQueue(native, f"rank {rank}")
         self._counts = {"program": 0, "gloo": 0}
+        keep_in_children(self)
+        self._report = weakref.finalize(self, _report_calls, size, self._counts, os.getpid())
+        if rank != 0 or programs is None:
+            self._report.detach()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -83,6 +91,7 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
             self._gpus.close()
         settle_callbacks()
         self._gloo.shutdown()
+        self._report()
 
     def abort(self) -> None:
         """End the group at once: what is under way fails."""
@@ -92,6 +101,7 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
             self._gpus.close(at_once=True)
         self._gloo.abort()
         settle_callbacks()
+        self._report()
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Let a collective take ``timeout`` from now on."""
@@ -337,13 +347,12 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
         return self._queue.run(work, self._request(bound, ready_call, opts))
 
     def _run_on_gpus(self, call: CollectiveCall, by_nccl: ByGloo) -> dist.Work:
-        """Start the call on the present stream, by a program or by NCCL."""
-        with torch.cuda.device(call.sample.device):
-            stream = torch.cuda.current_stream()
-            if self._gpus is None or not self._gpus.run(call, stream.cuda_stream):
-                return self._by_nccl(by_nccl)
-            self._counts["program"] += 1
-            return GpuWork(call.outputs, stream)
+        """Start the call by a program or by NCCL."""
+        work = self._gpus.start(call) if self._gpus is not None else None
+        if work is None:
+            return self._by_nccl(by_nccl)
+        self._counts["program"] += 1
+        return work
 
     def _by_nccl(self, call: ByGloo) -> dist.Work:
         work = call()
@@ -395,6 +404,20 @@ class _Concatenated:
 
 def _all(what: str, works: list[dist.Work]) -> dist.Work:
     return works[0] if len(works) == 1 else AllWork(what, works)
+
+
+def _report_calls(ranks: int, counts: dict[str, int], process: int) -> None:
+    """Say where a group's calls went, which ``tuccl doctor --log`` reads, as NCCL_DEBUG asks.
+
+    Without it only a group none of whose calls ran by a program says so.
+    """
+    level = os.environ.get("NCCL_DEBUG", "").upper()
+    idle = counts["program"] == 0 and any(counts.values())
+    if process != os.getpid() or not (idle or level in ("INFO", "TRACE")):
+        return
+    each = ", ".join(f"{name} {count}" for name, count in counts.items())
+    advice = "; no call ran by a program: tune the collectives and sizes that the job calls"
+    print(f"tuccl: torch: {ranks} ranks: {each}{advice * idle}", file=sys.stderr, flush=True)
 
 
 def _on_gpus(tensors: Tensors) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
+import os
 import sys
 import threading
 import time
@@ -23,6 +25,7 @@ __all__ = [
     "CollectiveQueue",
     "EngineRequest",
     "TucclWork",
+    "keep_in_children",
     "progress_thread",
     "settle_callbacks",
 ]
@@ -388,6 +391,25 @@ class _Progress:
 
 
 _progress: _Progress | None = None
+
+
+_threaded: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def keep_in_children(group: object) -> None:
+    """Let no forked child end ``group``: it has none of the threads that ending waits for."""
+    _threaded.add(group)
+
+
+def _in_child() -> None:
+    atexit.unregister(settle_callbacks)
+    if _progress is not None:
+        atexit.unregister(_progress._stop)
+    for held in (_progress, *_threaded):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 def progress_thread() -> _Progress:
