@@ -7,8 +7,7 @@ uplinks of 200 Mb/s (needs root). The same processes do each call by both backen
 is that of the slowest rank, a figure the median of the rounds, `x` Gloo's time over ours. `CPU` is
 processor time of all ranks and their threads, of which other work on the machine takes little; it
 says most where ranks outnumber cores. Also printed: whether both gave the same values (sums of
-whole numbers, so exact). TUCCL_SHM_DISABLE=1 measures sockets in place of shared memory. Four ranks
-share this machine's cores: run it alone.
+whole numbers, so exact). Four ranks share this machine's cores: run it alone.
 """
 
 from __future__ import annotations

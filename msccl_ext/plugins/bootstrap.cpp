@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 
+#include "support/environment.h"
 #include "tuccl/error.h"
 #include "tuccl/rendezvous_server.h"
 
@@ -14,9 +15,7 @@ namespace tuccl::plugin {
 namespace {
 
 using select::Agreement;
-using std::chrono::milliseconds;
 
-constexpr milliseconds kTimeout{10000};
 /// Which launcher started how many processes (PyTorch's, Open MPI's, MPICH's, Slurm's).
 constexpr const char* kSizes[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
                                   "SLURM_STEP_NUM_TASKS"};
@@ -43,7 +42,7 @@ select::JoinRequest join_request(const std::string& group, int ranks) {
           .token = environment("TUCCL_TOKEN"),
           .group = group,
           .ranks = ranks,
-          .timeout = duration("TUCCL_TIMEOUT", duration("TUCCL_PATIENCE", kTimeout))};
+          .timeout = meeting_timeout()};
 }
 
 /// The first reason that any rank has against every table; empty where none has one.
@@ -129,12 +128,6 @@ void stay_loaded() {
 }  // namespace
 
 bool has_rendezvous() { return !environment("TUCCL_BOOTSTRAP").empty(); }
-
-milliseconds duration(const char* variable, milliseconds fallback) {
-  const auto seconds = number<double>(environment(variable));
-  if (!seconds || !(*seconds > 0) || *seconds > 1e6) return fallback;
-  return milliseconds(static_cast<std::int64_t>(*seconds * 1000) + 1);
-}
 
 select::Exploration exploration() {
   select::Exploration out;

@@ -34,7 +34,4 @@ GroupAgreement agree_for_job(const char* plugin, LoadedTable table, const Log&);
 /// TUCCL_EXPLORE: one of how many calls tries another candidate; none where it is not set.
 select::Exploration exploration();
 
-/// A variable in whole seconds or a fraction, `fallback` where it is not set or makes no sense.
-std::chrono::milliseconds duration(const char* variable, std::chrono::milliseconds fallback);
-
 }  // namespace tuccl::plugin

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "agree/sha256.h"
+#include "support/environment.h"
 #include "tuccl/error.h"
 
 namespace tuccl::plugin {
@@ -36,11 +37,6 @@ LoadedTable read_table() {
 }
 
 }  // namespace
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 LoadedTable loaded_table() noexcept {
   static std::mutex reading;

@@ -20,6 +20,5 @@ struct LoadedTable {
 LoadedTable loaded_table() noexcept;
 
 /// An environment variable, empty where it is not set.
-std::string environment(const char* name);
 
 }  // namespace tuccl::plugin

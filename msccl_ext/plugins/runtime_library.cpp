@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "loaded_table.h"
+#include "support/environment.h"
 #include "tuccl/knobs.h"
 
 namespace tuccl::plugin {

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <string>
 
+#include "support/environment.h"
+
 namespace tuccl::plugin {
 namespace {
 
 /// Between two rounds of a communicator.
-constexpr std::chrono::milliseconds kUsualPeriod{60000};
+constexpr double kUsualPeriodS = 60;
 
 /// What the table must be for a communicator, or why it is not used: one line.
 std::string misfit(const select::Table& table, std::size_t ranks, std::size_t nodes) {
@@ -89,7 +91,7 @@ void Tuner::start_rerank_loop(const Communicator& communicator, GroupAgreement r
         std::move(result.group),
         RerankLoop::Communicator{*selector_, calls_, queue_to_drain(*communicator.id, *table_),
                                  result.folder, log_},
-        duration("TUCCL_EPOCH", kUsualPeriod));
+        environment_seconds("TUCCL_EPOCH", kUsualPeriodS));
   } catch (
       const std::exception& error) {  // no thread to be had: the table is agreed on all the same
     log_.inform(std::string("no rounds: ") + error.what());

@@ -2,14 +2,21 @@
 // meeting point: what one says the others hear, whoever is missing.
 #include <arpa/inet.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cstddef>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <sstream>
 #include <thread>
 
+#include "agree/peer_sockets.h"
 #include "support/check.h"
+#include "support/environment.h"
 #include "support/table_maker.h"
 #include "tuccl/agreement.h"
 #include "tuccl/control_group.h"
@@ -175,6 +182,16 @@ void a_group_that_is_not_complete_gives_up() {
   CHECK(!meets(invited(point, "of other numbers", 2, milliseconds(100))));
 }
 
+int knocking(const std::string& name) {
+  const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+  sockaddr_un at{};
+  at.sun_family = AF_UNIX;
+  name.copy(at.sun_path + 1, sizeof at.sun_path - 1, 1);
+  (void)::connect(socket, reinterpret_cast<sockaddr*>(&at),
+                  static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size()));
+  return socket;
+}
+
 int knocking(int port) {
   const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in at{};
@@ -202,6 +219,74 @@ void strangers_hold_nobody_up() {
   for (const int socket : sockets) ::close(socket);
 }
 
+/// Strangers that connect to a port, and to a Unix name, as fast as they can.
+class Flood {
+ public:
+  explicit Flood(int port, std::string name = "") {
+    thread_ = std::thread([this, port, name = std::move(name)] {
+      std::deque<int> open;
+      while (!over_) {
+        open.push_back(knocking(port));
+        if (!name.empty()) open.push_back(knocking(name));
+        for (; open.size() > 600; open.pop_front()) ::close(open.front());
+      }
+      for (const int socket : open) ::close(socket);
+    });
+    std::this_thread::sleep_for(milliseconds(100));
+  }
+  ~Flood() {
+    over_ = true;
+    thread_.join();
+  }
+
+ private:
+  std::atomic<bool> over_ = false;
+  std::thread thread_;
+};
+
+void a_flood_keeps_no_group_from_meeting() {
+  RendezvousServer point("127.0.0.1", 0, kToken);
+  const Flood flood(point.port());
+  as_threads(3, [&](int) { CHECK(meets(invited(point, "all", 3, milliseconds(20000)))); });
+}
+
+/// Two ranks connect while strangers crowd both of the listener's sockets; one that never comes is
+/// missed at the deadline, though strangers go on.
+void strangers_hold_no_peer_up() {
+  const PeerListener first(""), second("");
+  std::istringstream words(first.address());
+  std::string space, name, host;
+  int port = 0;
+  words >> space >> name >> host >> port;
+  const Flood flood(port, name);
+  const auto deadline = std::chrono::steady_clock::now() + milliseconds(10000);
+  std::map<int, Descriptor> peers;
+  std::thread higher(
+      [&] { peers = second.connect({kToken, 1}, {{0, first.address()}}, deadline); });
+  CHECK(first.connect({kToken, 0}, {{1, second.address()}}, deadline).contains(1));
+  higher.join();
+  CHECK(peers.contains(0));
+  const auto began = std::chrono::steady_clock::now();
+  try {
+    first.connect({kToken, 0}, {{1, second.address()}}, began + milliseconds(700));
+    CHECK(false);
+  } catch (const PeerLost&) {
+  }
+  CHECK(std::chrono::steady_clock::now() - began < milliseconds(3000));
+}
+
+void bad_variables_are_refused() {
+  CHECK(meeting_timeout() == milliseconds(60000));
+  ::setenv("TUCCL_TIMEOUT", "2.5", 1);
+  CHECK(meeting_timeout() == milliseconds(2500));
+  for (const char* bad : {"soon", "0", "-1", "5s", "nan", "1e9"}) {
+    ::setenv("TUCCL_TIMEOUT", bad, 1);
+    CHECK(refusal([] { meeting_timeout(); }) ==
+          "TUCCL_TIMEOUT '" + std::string(bad) + "': expected a number above 0, at most 1000000");
+  }
+  ::unsetenv("TUCCL_TIMEOUT");
+}
+
 void what_makes_no_sense_is_refused() {
   CHECK(!refusal([] { RendezvousServer point("localhost", 0, kToken); }).empty());
   CHECK(!refusal([] { RendezvousServer point("127.0.0.1", 65536, kToken); }).empty());
@@ -224,5 +309,8 @@ int main() {
   adoptions_do_not_overtake_each_other();
   a_group_that_is_not_complete_gives_up();
   strangers_hold_nobody_up();
+  a_flood_keeps_no_group_from_meeting();
+  strangers_hold_no_peer_up();
+  bad_variables_are_refused();
   what_makes_no_sense_is_refused();
 }

@@ -1,6 +1,5 @@
 // Ranks joined by sockets: alone in a thread each, and as groups that a progress moves; also under
 // the thread sanitizer (`make cpp`).
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -26,9 +25,7 @@ using exec::Group;
 using exec::Piece;
 using exec::ProgressThread;
 using exec::Request;
-using exec::ShmRing;
 using exec::Sockets;
-using exec::Stream;
 
 std::vector<Program> corpus() {
   std::vector<Program> out;
@@ -42,36 +39,22 @@ std::vector<Program> corpus() {
   return out;
 }
 
-/// How ranks are joined: by sockets alone, by memory that two share, by each in turns.
-enum class Joined { kSockets, kMemory, kBoth };
-
-/// Both ends of shared memory; its rings are small, so that they fill and wrap.
-std::pair<std::unique_ptr<ShmRing>, std::unique_ptr<ShmRing>> pipe_ends() {
-  const int memory = ::memfd_create("test", MFD_CLOEXEC);
-  CHECK(memory >= 0 && ::ftruncate(memory, 4096 + 2 * 50'021) == 0);
-  const int other = ::dup(memory);
-  return {std::make_unique<ShmRing>(memory, true), std::make_unique<ShmRing>(other, false)};
-}
-
 /// Every rank joined to every other.
-std::vector<std::unique_ptr<Sockets>> mesh(int ranks, Joined joined) {
+std::vector<std::unique_ptr<Sockets>> mesh(int ranks) {
   std::vector<std::unique_ptr<Sockets>> out;
   for (int rank = 0; rank < ranks; ++rank) out.push_back(std::make_unique<Sockets>(rank, ranks));
   for (int a = 0; a < ranks; ++a)
     for (int b = 0; b < a; ++b) {
       int ends[2];
       CHECK(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
-      const bool shares =
-          joined == Joined::kMemory || (joined == Joined::kBoth && (a + b) % 2 == 0);
-      auto [first, second] = shares ? pipe_ends() : decltype(pipe_ends()){};
-      out[static_cast<std::size_t>(a)]->attach(b, Stream(ends[0], std::move(first)));
-      out[static_cast<std::size_t>(b)]->attach(a, Stream(ends[1], std::move(second)));
+      out[static_cast<std::size_t>(a)]->attach(b, select::Descriptor(ends[0]));
+      out[static_cast<std::size_t>(b)]->attach(a, select::Descriptor(ends[1]));
     }
   return out;
 }
 
-std::int64_t wrong(const Call& call, Joined joined) {
-  auto sockets = mesh(call.program.ngpus, joined);
+std::int64_t wrong(const Call& call) {
+  auto sockets = mesh(call.program.ngpus);
   std::vector<RankResult> results(sockets.size());
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < sockets.size(); ++i)
@@ -86,7 +69,7 @@ std::int64_t wrong(const Call& call, Joined joined) {
 }
 
 /// Frames cut anywhere, messages before their receives, large ones asked for.
-void programs_come_out_right(Joined joined) {
+void programs_come_out_right() {
   for (const Program& p : corpus())
     for (const Protocol protocol : {Protocol::kSimple, Protocol::kLL})
       for (const std::int64_t nbytes : {1009, 1000003}) {
@@ -94,14 +77,14 @@ void programs_come_out_right(Joined joined) {
         call.in_place = !p.out_of_place;
         call.checked = 1;
         call.delay_us = nbytes == 1009 ? 300 : 0;
-        CHECK(wrong(call, joined) == 0);
+        CHECK(wrong(call) == 0);
       }
 }
 
 /// The ranks of a program as groups, each with a progress of its own, as in a process of its own.
 struct Ranks {
-  explicit Ranks(int count, Joined joined = Joined::kBoth) {
-    for (auto& sockets : mesh(count, joined))
+  explicit Ranks(int count) {
+    for (auto& sockets : mesh(count))
       groups.push_back(
           std::make_shared<Group>(std::move(sockets), std::make_shared<ProgressThread>()));
   }
@@ -125,40 +108,6 @@ std::shared_ptr<BoundProgram> bound(const Program& p, int rank, std::int64_t cou
 
 Piece piece(std::vector<float>& v) {
   return {reinterpret_cast<std::byte*>(v.data()), static_cast<std::int64_t>(v.size() * 4)};
-}
-
-/// All that was written is read, in order, whatever the pieces; who goes leaves what it wrote.
-void a_pipe_keeps_its_bytes() {
-  int ends[2];
-  CHECK(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
-  auto [first, second] = pipe_ends();
-  Stream reader(ends[1], std::move(second));
-  constexpr std::size_t kBytes = 3'000'017;
-  std::thread writing([fd = ends[0], &ring = first] {
-    Stream writer(fd, std::move(ring));
-    std::vector<unsigned char> data(kBytes);
-    for (std::size_t i = 0; i < kBytes; ++i) data[i] = static_cast<unsigned char>(i * 7 + i / 251);
-    for (std::size_t done = 0; done < kBytes;) {
-      const std::size_t half = (kBytes - done) / 2;
-      const ::iovec pieces[] = {{data.data() + done, half},
-                                {data.data() + done + half, kBytes - done - half}};
-      done += *writer.write(pieces);
-    }
-  });
-  std::vector<unsigned char> got(kBytes + 1);
-  std::size_t done = 0;
-  reader.heard();
-  for (std::size_t turn = 1;; ++turn) {
-    const ::iovec piece{got.data() + done, std::min(turn * 1009 % 70'000, got.size() - done)};
-    const auto n = reader.read({&piece, 1});
-    if (!n) break;
-    done += *n;
-    reader.heard();
-  }
-  writing.join();
-  CHECK(done == kBytes);
-  for (std::size_t i = 0; i < kBytes; ++i)
-    CHECK(got[i] == static_cast<unsigned char>(i * 7 + i / 251));
 }
 
 /// Counts that the chunks do not divide, on the caller's memory, several orders at once.
@@ -268,8 +217,8 @@ void a_rank_may_be_calls_behind() {
   Sockets pair[] = {Sockets(0, 2), Sockets(1, 2)};
   int ends[2];
   CHECK(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
-  pair[0].attach(1, Stream(ends[0]));
-  pair[1].attach(0, Stream(ends[1]));
+  pair[0].attach(1, select::Descriptor(ends[0]));
+  pair[1].attach(0, select::Descriptor(ends[1]));
   const auto digest = [](std::uint64_t sequence) {
     return exec::call_digest({.sequence = sequence, .program = 7});
   };
@@ -296,10 +245,7 @@ void a_rank_may_be_calls_behind() {
 }  // namespace tuccl
 
 int main() {
-  using tuccl::Joined;
-  for (const Joined joined : {Joined::kSockets, Joined::kMemory})
-    tuccl::programs_come_out_right(joined);
-  tuccl::a_pipe_keeps_its_bytes();
+  tuccl::programs_come_out_right();
   tuccl::groups_reduce_any_count_in_order();
   tuccl::who_leaves_is_named_to_all();
   tuccl::what_takes_too_long_ends();

@@ -56,11 +56,11 @@ class Job {
     ::close(pipe[1]);
     set("TUCCL_BOOTSTRAP", "127.0.0.1:" + std::to_string(port));
     set("TUCCL_TOKEN", kToken);
-    set("TUCCL_PATIENCE", "20");
+    set("TUCCL_TIMEOUT", "20");
   }
   ~Job() {
     for (const char* variable :
-         {"TUCCL_BOOTSTRAP", "TUCCL_TOKEN", "TUCCL_PATIENCE", "TUCCL_EPOCH", "TUCCL_EXPLORE"})
+         {"TUCCL_BOOTSTRAP", "TUCCL_TOKEN", "TUCCL_TIMEOUT", "TUCCL_EPOCH", "TUCCL_EXPLORE"})
       unsetenv(variable);
     ::kill(server_, SIGKILL);
     ::waitpid(server_, nullptr, 0);
@@ -189,7 +189,7 @@ void one_rank_that_disagrees_leaves_all_with_the_default() {
         }) == all(-1));
   // A rank without the table, or with another job's token, does not come.
   CHECK(processes(kRanks, 6, [](int rank) {
-          set("TUCCL_PATIENCE", "1");
+          set("TUCCL_TIMEOUT", "1");
           if (rank == 3) set("TUCCL_TOKEN", "another token");
         }) == all(-1));
 }
@@ -402,7 +402,7 @@ void a_rank_killed_under_load_changes_nothing() {
   const Folder folder(stock_table());
   const Job job;
   set("TUCCL_EPOCH", "0.05");
-  set("TUCCL_PATIENCE", "1");
+  set("TUCCL_TIMEOUT", "1");
   constexpr std::size_t kCalls = 3000;
   std::vector<pid_t> crew;
   for (int rank = 0; rank < kRanks; ++rank) {

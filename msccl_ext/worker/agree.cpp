@@ -59,7 +59,7 @@ Options options(std::vector<std::string> arguments) {
       out.rendezvous.rank = number(option, value);
     else if (option == "--ranks")
       out.rendezvous.ranks = number(option, value);
-    else if (option == "--timeout-ms" || option == "--patience-ms")
+    else if (option == "--timeout-ms")
       out.rendezvous.timeout = std::chrono::milliseconds(number(option, value));
     else if (option == "--rounds")
       out.rounds = number(option, value);

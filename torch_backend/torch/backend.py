@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import warnings
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -11,19 +12,17 @@ from pathlib import Path
 import torch.distributed as dist
 
 from tuccl.errors import TucclError
-from tuccl.execution import Group
+from tuccl.execution import Group, PeerListener
 from tuccl.torch.agreement import Refusal, agree_on_table, vote
-from tuccl.torch.connections import Connections, connect
 from tuccl.torch.gpus import GpuCollectives
 from tuccl.torch.group import TucclGroup
-from tuccl.torch.options import added_latencies, interface, options_of, shares_memory
+from tuccl.torch.options import added_latencies, interface, options_of
 from tuccl.torch.programs import Programs
 from tuccl.torch.work import progress_thread
 
 __all__ = ["BACKEND", "create_group"]
 
 BACKEND = "tuccl"
-_CONNECTING_S = 60.0
 
 
 def create_group(
@@ -46,7 +45,7 @@ def create_group(
     world = dist.get_world_size() if dist.is_initialized() else size
     latency_us = added_latencies(members, world)
     outcome = _programs(
-        dist.PrefixStore("tuccl/", store), rank, size, group_options.tables, latency_us
+        dist.PrefixStore("tuccl/", store), rank, size, group_options.tables, latency_us, limit
     )
     programs, group = (None, None) if isinstance(outcome, Refusal) else outcome
     if (
@@ -95,23 +94,35 @@ def _programs(
     size: int,
     tables: Sequence[str | Path],
     latency_us: Sequence[float],
+    limit: timedelta,
 ) -> tuple[Programs, Group] | Refusal:
     stored = agree_on_table(store, rank, size, tables)
     if isinstance(stored, Refusal):
         return stored
     programs = Programs(stored, rank, latency_us)
-    connections: Connections | None = None
+    group: Group | None = None
     message = "connected"
     try:
-        peers = programs.peers()
-        connections = connect(store, rank, size, peers, interface(), _CONNECTING_S, shares_memory())
-    except (TucclError, OSError) as error:
+        group = _connected(store, rank, size, set(programs.peers()), limit)
+    except TucclError as error:
         message = str(error)
-    reason = vote(store, "connections", rank, size, message, connections is not None)
-    if connections is None or reason is not None:
-        if connections is not None:
-            connections.close()
+    reason = vote(store, "connections", rank, size, message, group is not None)
+    if group is None or reason is not None:
         return Refusal(reason or message)
-    return programs, Group(
-        rank, connections.sockets, connections.memories, progress_thread().native
-    )
+    return programs, group
+
+
+def _connected(store: dist.Store, rank: int, size: int, peers: set[int], limit: timedelta) -> Group:
+    """Connect to ``peers`` by the addresses and the secret that the ranks leave in the store."""
+    if rank == 0:
+        store.set("secret", secrets.token_hex(16))
+    try:
+        listener = PeerListener(interface() or "")
+    except TucclError:
+        store.set(f"address/{rank}", "")  # nobody need wait for it
+        raise
+    store.set(f"address/{rank}", listener.address)
+    secret = store.get("secret").decode()
+    addresses = {peer: store.get(f"address/{peer}").decode() for peer in peers}
+    seconds = limit.total_seconds()
+    return Group(rank, size, listener, addresses, secret, seconds, progress_thread().native)

@@ -11,10 +11,9 @@ import msgspec
 
 from tuccl.errors import InputError
 
-__all__ = ["Options", "added_latencies", "interface", "options_of", "shares_memory"]
+__all__ = ["Options", "added_latencies", "interface", "options_of"]
 
 TABLES = "TUCCL_TABLE"
-NO_SHARING = "TUCCL_SHM_DISABLE"
 LATENCIES = "TUCCL_LATENCIES"
 _INTERFACES = ("TUCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 
@@ -65,15 +64,6 @@ def interface(environment: Mapping[str, str] = os.environ) -> str | None:
         if chosen := environment.get(name, "").split(",")[0].strip():
             return chosen
     return None
-
-
-def shares_memory(environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether ranks of one host may share memory: so unless ``TUCCL_SHM_DISABLE`` is 1.
-
-    >>> shares_memory({}), shares_memory({"TUCCL_SHM_DISABLE": "1"})
-    (True, False)
-    """
-    return environment.get(NO_SHARING, "0").strip() in ("", "0")
 
 
 def added_latencies(

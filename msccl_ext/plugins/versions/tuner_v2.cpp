@@ -1,5 +1,6 @@
 // ncclTunerPlugin_v2: NCCL 2.21, RCCL 2.21. There is no cost table to say what is allowed, so more
 // is left alone than in later versions.
+#include "support/environment.h"
 #include "versions/tuner_edge.h"
 
 namespace tuccl::plugin {

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
+#include <deque>
 #include <list>
 #include <map>
 #include <thread>
@@ -64,6 +65,7 @@ int number(const std::string& text) {
 /// One that knocked: a stranger until it has shown the token, then one of a group.
 struct Guest {
   Descriptor socket;
+  Deadline limit = Clock::now() + kStrangerLimit;  ///< To show the token.
   Nonce nonce{};
   Inbox message{kMaxRequestBytes};
   std::string group;  ///< Empty: a stranger.
@@ -96,7 +98,7 @@ class RendezvousServer::Service {
  public:
   Service(const std::string& host, int port, std::string token)
       : token_(std::move(token)),
-        listening_(listen_at(host, port)),
+        listening_(listen_at({host, port})),
         ending_(::eventfd(0, EFD_CLOEXEC)),
         port_(local_address(listening_.get()).second) {
     if (ending_.get() < 0) throw PeerLost(last_error("eventfd"));
@@ -127,16 +129,28 @@ class RendezvousServer::Service {
         waiting.push_back({guest.socket.get(), POLLIN, 0});
         whose.push_back(&guest);
       }
-      ::poll(waiting.data(), waiting.size(), full_ ? kWithoutDescriptorsMs : -1);
+      ::poll(waiting.data(), waiting.size(), limit_ms());
       for (std::size_t i = 0; i < whose.size(); ++i)
         if (waiting[i + 2].revents != 0 && !whose[i]->gone) hear(*whose[i]);
+      while (!strangers_.empty() && strangers_.front()->limit <= Clock::now()) send_away_oldest();
       guests_.remove_if([](const Guest& g) { return g.gone; });
       if (full_ || waiting[1].revents != 0) greet();
     }
   }
 
+  int limit_ms() const {
+    const int limit = strangers_.empty() ? -1 : milliseconds_left(strangers_.front()->limit);
+    return full_ ? (limit < 0 ? kWithoutDescriptorsMs : std::min(limit, kWithoutDescriptorsMs))
+                 : limit;
+  }
+
+  void send_away_oldest() {
+    strangers_.front()->gone = true;
+    strangers_.pop_front();
+  }
+
   void greet() {
-    while (true) {
+    for (int i = 0; i < kAcceptedAtOnce; ++i) {
       Guest guest;
       guest.socket = accept_from(listening_.get());
       full_ = guest.socket.get() < 0 && (errno == EMFILE || errno == ENFILE);
@@ -145,10 +159,7 @@ class RendezvousServer::Service {
           static_cast<ssize_t>(guest.nonce.size()))
         continue;
       strangers_.push_back(&guests_.emplace_back(std::move(guest)));
-      if (strangers_.size() <= kMaxStrangers) continue;
-      const Guest* oldest = strangers_.front();
-      strangers_.erase(strangers_.begin());
-      guests_.remove_if([&](const Guest& g) { return &g == oldest; });
+      if (strangers_.size() > kMaxStrangers) send_away_oldest();
     }
   }
 
@@ -202,7 +213,7 @@ class RendezvousServer::Service {
   Descriptor ending_;
   int port_;
   std::list<Guest> guests_;
-  std::vector<Guest*> strangers_;  ///< In the order of arrival.
+  std::deque<Guest*> strangers_;  ///< In the order of arrival.
   std::map<std::string, std::vector<Guest*>> groups_;
   bool full_ = false;
   std::atomic<bool> stop_{false};
@@ -239,18 +250,17 @@ std::string receive_message(int socket, Deadline deadline) {
   return message.take();
 }
 
-/// Says what we look for, and waits for the others.
-Seat await_seat(const JoinRequest& r, int socket, const Nonce& nonce, int listening,
-                Deadline deadline) {
+/// Says what we look for, and waits for the others; nullopt where the server sends us away, as one
+/// that strangers crowd may.
+std::optional<Seat> await_seat(const JoinRequest& r, int socket, const Nonce& nonce, int listening,
+                               Deadline deadline) {
   const auto [host, port] = local_address(listening);
   const std::string text =
       std::to_string(r.ranks) + " " + host + " " + std::to_string(port) + " " + r.group;
   const std::string message = with_proof(r.token, nonce, "guest", text);
-  if (!Outgoing(message).step(socket)) throw PeerLost("the rendezvous server is gone");
+  if (!Outgoing(message).step(socket)) return std::nullopt;
   auto answer = verified(r.token, nonce, "point", receive_message(socket, deadline));
-  if (!answer)
-    throw PeerLost("not all " + std::to_string(r.ranks) + " ranks came to " + r.host + ":" +
-                   std::to_string(r.port) + " in time");
+  if (!answer) return std::nullopt;
   Seat out;
   out.rank = number(field(*answer));
   out.host = field(*answer);
@@ -259,16 +269,8 @@ Seat await_seat(const JoinRequest& r, int socket, const Nonce& nonce, int listen
   return out;
 }
 
-}  // namespace
-
-std::unique_ptr<ControlGroup> join(const JoinRequest& r) {
-  check(r);
-  const Deadline deadline = Clock::now() + r.timeout;
-  Nonce nonce;
-  const auto socket = connect_to(r.host, r.port, nonce, deadline);
-  if (!socket) throw PeerLost("no rendezvous server at " + r.host + ":" + std::to_string(r.port));
-  Descriptor listening = listen_at(local_address(socket->get()).first, 0);
-  const Seat seat = await_seat(r, socket->get(), nonce, listening.get(), deadline);
+std::unique_ptr<ControlGroup> connect_seated(const JoinRequest& r, const Seat& seat,
+                                             Descriptor listening) {
   if (seat.rank != 0) listening = Descriptor();
   return connect_on({.host = seat.host,
                      .port = seat.port,
@@ -277,6 +279,25 @@ std::unique_ptr<ControlGroup> join(const JoinRequest& r) {
                      .ranks = r.ranks,
                      .timeout = r.timeout},
                     std::move(listening));
+}
+
+}  // namespace
+
+std::unique_ptr<ControlGroup> join(const JoinRequest& r) {
+  check(r);
+  const Deadline deadline = Clock::now() + r.timeout;
+  while (true) {
+    Nonce nonce;
+    const auto socket = connect_to({r.host, r.port}, nonce, deadline);
+    if (!socket) throw PeerLost("no rendezvous server at " + r.host + ":" + std::to_string(r.port));
+    Descriptor listening = listen_at({local_address(socket->get()).first, 0});
+    const auto seat = await_seat(r, socket->get(), nonce, listening.get(), deadline);
+    if (seat) return connect_seated(r, *seat, std::move(listening));
+    if (Clock::now() >= deadline)
+      throw PeerLost("not all " + std::to_string(r.ranks) + " ranks came to " + r.host + ":" +
+                     std::to_string(r.port) + " in time");
+    std::this_thread::sleep_for(kRetryAfter);
+  }
 }
 
 }  // namespace tuccl::select

@@ -12,11 +12,8 @@ namespace tuccl::select {
 std::unique_ptr<ControlGroup> socket_group(const Rendezvous& rendezvous,
                                            std::vector<Descriptor> peers);
 
-/// The sockets of such a group; rank 0 hears the others through `listening`. One that is missing at
-/// rank 0 is closed.
-std::vector<Descriptor> connect_sockets(const Rendezvous& rendezvous, Descriptor listening);
-
-/// The group of `rendezvous`, connected so.
+/// The group of `rendezvous`; rank 0 hears the others through `listening`, and lacks those that do
+/// not come in time.
 std::unique_ptr<ControlGroup> connect_on(const Rendezvous& rendezvous, Descriptor listening);
 
 }  // namespace tuccl::select

@@ -4,8 +4,10 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/random.h>
+#include <sys/un.h>
 
 #include <algorithm>
+#include <cstddef>
 
 #include "tuccl/control_group.h"
 
@@ -44,8 +46,29 @@ bool moved(Transfer transfer, int socket, short event, Deadline deadline) {
   return true;
 }
 
-Descriptor open_socket() {
-  Descriptor out(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+/// An endpoint as the kernel takes it.
+struct SocketAddress {
+  union {
+    sockaddr any;
+    sockaddr_in ip;
+    sockaddr_un name;
+  };
+  socklen_t size = 0;
+
+  explicit SocketAddress(const Endpoint& at) : name{} {
+    if (!at.host.starts_with('@')) {
+      ip = address_of(at.host, at.port);
+      size = sizeof ip;
+      return;
+    }
+    name.sun_family = AF_UNIX;
+    const std::size_t bytes = at.host.copy(name.sun_path + 1, sizeof name.sun_path - 1, 1);
+    size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + bytes);
+  }
+};
+
+Descriptor open_socket(const SocketAddress& at) {
+  Descriptor out(::socket(at.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (out.get() < 0) throw PeerLost(last_error("socket"));
   return out;
 }
@@ -74,14 +97,18 @@ sockaddr_in address_of(const std::string& host, int port) {
   return out;
 }
 
+std::string text_of(const sockaddr_in& address) {
+  std::array<char, INET_ADDRSTRLEN> text{};
+  ::inet_ntop(AF_INET, &address.sin_addr, text.data(), text.size());
+  return text.data();
+}
+
 std::pair<std::string, int> local_address(int socket) {
   sockaddr_in at{};
   socklen_t size = sizeof at;
-  std::array<char, INET_ADDRSTRLEN> text{};
-  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&at), &size) != 0 ||
-      ::inet_ntop(AF_INET, &at.sin_addr, text.data(), text.size()) == nullptr)
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&at), &size) != 0)
     throw PeerLost(last_error("socket"));
-  return {text.data(), ntohs(at.sin_port)};
+  return {text_of(at), ntohs(at.sin_port)};
 }
 
 std::string local_address_to(const std::string& host) {
@@ -93,14 +120,14 @@ std::string local_address_to(const std::string& host) {
   return local_address(out.get()).first;
 }
 
-Descriptor listen_at(const std::string& host, int port) {
-  Descriptor out = open_socket();
+Descriptor listen_at(const Endpoint& endpoint) {
+  const SocketAddress at(endpoint);
+  Descriptor out = open_socket(at);
   const int on = 1;
   ::setsockopt(out.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  const sockaddr_in at = address_of(host, port);
-  if (::bind(out.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0 ||
-      ::listen(out.get(), 1024) != 0)
-    throw PeerLost(last_error("listening at " + host + ":" + std::to_string(port)));
+  if (::bind(out.get(), &at.any, at.size) != 0 || ::listen(out.get(), 1024) != 0)
+    throw PeerLost(
+        last_error("listening at " + endpoint.host + ":" + std::to_string(endpoint.port)));
   return out;
 }
 
@@ -110,12 +137,11 @@ Descriptor accept_from(int listening) {
   return out;
 }
 
-std::optional<Descriptor> connect_to(const std::string& host, int port, Nonce& nonce,
-                                     Deadline deadline) {
-  const sockaddr_in at = address_of(host, port);
+std::optional<Descriptor> connect_to(const Endpoint& endpoint, Nonce& nonce, Deadline deadline) {
+  const SocketAddress at(endpoint);
   for (; Clock::now() < deadline; std::this_thread::sleep_for(kRetryAfter)) {
-    Descriptor socket = open_socket();
-    const int result = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at);
+    Descriptor socket = open_socket(at);
+    const int result = ::connect(socket.get(), &at.any, at.size);
     if (result != 0 && errno != EINPROGRESS) continue;
     send_at_once(socket.get());
     if (receive_all(nonce, socket.get(), deadline)) return socket;

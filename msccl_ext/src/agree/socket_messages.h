@@ -30,6 +30,10 @@ using Nonce = std::array<char, 16>;
 inline constexpr std::size_t kMaxMessageBytes = 512u << 20;
 inline constexpr std::size_t kHeader = 8;
 inline constexpr std::size_t kMaxStrangers = 256;
+/// One that connects has so long to show the token.
+inline constexpr std::chrono::milliseconds kStrangerLimit{500};
+/// Connections accepted before those that are there are heard: a flood must not outrun its limit.
+inline constexpr int kAcceptedAtOnce = 64;
 inline constexpr std::chrono::milliseconds kRetryAfter{20};
 
 std::string last_error(const std::string& what);
@@ -42,22 +46,29 @@ inline bool would_wait() { return errno == EAGAIN || errno == EWOULDBLOCK || err
 /// Throws InputError where `host` is no IPv4 address.
 sockaddr_in address_of(const std::string& host, int port);
 
+std::string text_of(const sockaddr_in& address);
+
+/// A host's IPv4 address and a port; or a name, "@..." as in `ss`, of an abstract Unix socket.
+struct Endpoint {
+  std::string host;
+  int port = 0;
+};
+
 /// The local address of a socket as HOST and port.
 std::pair<std::string, int> local_address(int socket);
 
 /// The address of this machine from which it reaches `host`. Throws InputError, PeerLost.
 std::string local_address_to(const std::string& host);
 
-/// A socket that listens at `host`:`port` (0: any) and does not wait. Throws PeerLost.
-Descriptor listen_at(const std::string& host, int port);
+/// A socket that listens there (port 0: any) and does not wait. Throws PeerLost.
+Descriptor listen_at(const Endpoint& at);
 
 /// The next connection; -1 where there is none.
 Descriptor accept_from(int listening);
 
-/// A connection to `host`:`port` and the nonce that its listener says first; retried until
-/// `deadline`, then nullopt. Throws PeerLost without sockets.
-std::optional<Descriptor> connect_to(const std::string& host, int port, Nonce& nonce,
-                                     Deadline deadline);
+/// A connection to `at` and the nonce that its listener says first; retried until `deadline`, then
+/// nullopt. Throws PeerLost without sockets.
+std::optional<Descriptor> connect_to(const Endpoint& at, Nonce& nonce, Deadline deadline);
 
 /// Unguessable bytes; false where there are none.
 bool fill(Nonce& nonce);

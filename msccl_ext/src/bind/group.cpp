@@ -2,15 +2,19 @@
 #include "exec/group.h"
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
+#include "agree/peer_sockets.h"
 #include "bindings.h"
+#include "support/environment.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -29,22 +33,25 @@ std::vector<exec::Piece> pieces(const Memory& memory) {
   return out;
 }
 
-std::shared_ptr<exec::Group> make_group(int rank, const std::vector<int>& descriptors,
-                                        const std::vector<int>& memories,
+std::shared_ptr<exec::Group> make_group(int rank, int ranks, select::PeerListener& listener,
+                                        const std::map<int, std::string>& addresses,
+                                        const std::string& secret, double limit_s,
                                         std::shared_ptr<exec::ProgressThread> progress) {
-  auto sockets = std::make_unique<exec::Sockets>(rank, static_cast<int>(descriptors.size()));
-  for (std::size_t i = 0; i < descriptors.size(); ++i) {
-    if (descriptors[i] < 0) continue;
-    const int peer = static_cast<int>(i), memory = memories.at(i);
-    auto ring = memory < 0 ? nullptr : std::make_unique<exec::ShmRing>(memory, rank < peer);
-    sockets->attach(peer, exec::Stream(descriptors[i], std::move(ring)));
-  }
+  const auto limit = std::min(std::chrono::duration<double>(limit_s),
+                              std::chrono::duration<double>(meeting_timeout()));
+  auto connected = listener.connect(
+      {secret, rank}, addresses,
+      select::Clock::now() + std::chrono::duration_cast<select::Clock::duration>(limit));
+  auto sockets = std::make_unique<exec::Sockets>(rank, ranks);
+  for (auto& [peer, socket] : connected) sockets->attach(peer, std::move(socket));
   return std::make_shared<exec::Group>(std::move(sockets), std::move(progress));
 }
 
 void bind_group_class(nb::module_& m) {
   nb::class_<exec::Group>(m, "Group", "One rank's end of a group of processes.")
-      .def(nb::new_(&make_group), "rank"_a, "descriptors"_a, "memories"_a, "progress"_a)
+      .def(nb::new_(&make_group), "rank"_a, "ranks"_a, "listener"_a, "addresses"_a, "secret"_a,
+           "limit_s"_a, "progress"_a, nb::call_guard<nb::gil_scoped_release>(),
+           "Connect to the ranks of `addresses`; all share a `secret` that never travels.")
       .def(
           "submit",
           [](exec::Group& group, std::shared_ptr<exec::BoundProgram> bound, const Memory& inputs,
@@ -62,6 +69,10 @@ void bind_group_class(nb::module_& m) {
 }  // namespace
 
 void bind_group(nb::module_& m) {
+  nb::class_<select::PeerListener>(m, "PeerListener", "Where a rank hears its peers.")
+      .def(nb::init<const std::string&>(), "interface"_a,
+           "Listen at the IPv4 address of a network interface; '' is the loopback.")
+      .def_prop_ro("address", &select::PeerListener::address, "Text by which peers find it.");
   nb::class_<exec::ProgressThread>(m, "ProgressThread",
                                    "The thread that moves all groups of this process.")
       .def(nb::new_([] { return std::make_shared<exec::ProgressThread>(); }))

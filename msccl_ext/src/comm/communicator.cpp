@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "agree/socket_messages.h"
+#include "support/environment.h"
 #include "tuccl/agreement.h"
 
 namespace tuccl::comm {
@@ -16,18 +17,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
-constexpr double kMeetS = 60;
 constexpr double kCallS = 600;
 constexpr std::int64_t kMostScratch = std::int64_t{1} << 30;
 constexpr auto kLook = std::chrono::milliseconds(50);
 constexpr Seconds kPatience{1};  ///< What a wait lasts before somebody asks whether a peer is gone.
 constexpr std::size_t kMostNamed = 3;
-
-double environment(const char* name, double fallback) {
-  const char* text = std::getenv(name);
-  const double value = text == nullptr ? 0 : std::strtod(text, nullptr);
-  return value > 0 && value < 1e9 ? value : fallback;
-}
 
 /// Processes that see each other's memory and each other's end. TUCCL_HOSTID parts those that do.
 std::string host_name() {
@@ -118,9 +112,8 @@ Communicator::Communicator(const Id& id, int ranks, int rank, const std::string&
   if (ranks < 1 || ranks > 4096 || rank < 0 || rank >= ranks)
     throw InputError("rank " + std::to_string(rank) + " of " + std::to_string(ranks) +
                      ": expected 0 to the number of ranks less one");
-  call_timeout_ = Seconds(environment("TUCCL_CALL_TIMEOUT", kCallS));
-  const Seconds meeting(environment("TUCCL_TIMEOUT", kMeetS));
-  const auto timeout = std::chrono::ceil<std::chrono::milliseconds>(meeting);
+  call_timeout_ = environment_seconds("TUCCL_CALL_TIMEOUT", kCallS);
+  const auto timeout = meeting_timeout();
   const auto group = meet(id, ranks, timeout);
   gather_peers(*group, id);
   agree_on_table(*group, folder);
@@ -216,13 +209,13 @@ void Communicator::connect(select::ControlGroup& group, const Id& id,
   std::byte *shared = nullptr, *scratch = nullptr, *carried = nullptr;
   const bool leaves_host = programs_->carried_bytes() > 0;
   select::Descriptor listening;
-  std::map<int, Address> addresses;
+  std::map<int, select::Endpoint> addresses;
   const auto texts = together(group, [&] {
     shared = device_->allocate(programs_->shared_bytes());
     scratch_bytes_ = programs_->scratch_bytes(
-        static_cast<std::int64_t>(environment("TUCCL_SCRATCH", kMostScratch)));
+        static_cast<std::int64_t>(environment_number("TUCCL_SCRATCH", kMostScratch, 1e15)));
     scratch = device_->allocate(scratch_bytes_);
-    Address here{"-", 0};
+    select::Endpoint here{"-", 0};
     if (leaves_host) {
       carried = device_->allocate_visible(programs_->carried_bytes());
       listening = listen_for_peers(id);
@@ -241,7 +234,7 @@ void Communicator::connect(select::ControlGroup& group, const Id& id,
       std::uintptr_t address = 0;
       std::int64_t scratch_there = 0;
       std::string handle;
-      Address there;
+      select::Endpoint there;
       words >> rank >> address >> scratch_there >> there.host >> there.port;
       words.get();
       addresses[rank] = there;
@@ -263,10 +256,10 @@ void Communicator::connect(select::ControlGroup& group, const Id& id,
   });
   together(group, [&] {
     if (!leaves_host) return "";
-    const auto peers_of = [this](int rank) { return programs_->peers_on_other_hosts(rank); };
-    proxy_ = std::make_unique<Proxy>(
-        rank_, ranks_, programs_->crossings(carried),
-        connect_peers(id, rank_, peers_of, addresses, std::move(listening), timeout));
+    proxy_ =
+        std::make_unique<Proxy>(rank_, ranks_, programs_->crossings(carried),
+                                connect_peers(id, rank_, programs_->peers_on_other_hosts(rank_),
+                                              addresses, std::move(listening), timeout));
     return "";
   });
 }

@@ -103,7 +103,7 @@ Proxy::Proxy(int rank, int ranks, const std::vector<InterHostConnection>& crossi
   for (auto& [peer, socket] : sockets) {
     Peer& p = peers_.emplace_back(Peer{.rank = peer, .sockets = exec::Sockets(rank, ranks)});
     notice_silence(socket.get());
-    p.sockets.attach(peer, exec::Stream(socket.release()));
+    p.sockets.attach(peer, std::move(socket));
     for (const InterHostConnection& c : crossings)
       if (c.peer == peer) p.lines.push_back({.crossing = c});
     for (Line& line : p.lines)

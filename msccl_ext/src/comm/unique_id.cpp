@@ -5,11 +5,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 
-#include "agree/socket_group.h"
-#include "agree/socket_messages.h"
+#include "support/environment.h"
 #include "tuccl/error.h"
 #include "tuccl/rendezvous_server.h"
 
@@ -37,11 +35,6 @@ std::string hex(const select::Nonce& nonce) {
     out += kDigits[static_cast<unsigned char>(c) & 15];
   }
   return out;
-}
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
 }
 
 /// Serves every id that this process makes, as long as it lives.
@@ -145,45 +138,21 @@ std::unique_ptr<select::ControlGroup> meet(const Id& id, int ranks,
 }
 
 select::Descriptor listen_for_peers(const Id& id) {
-  return select::listen_at(select::local_address_to(server_of(fields_of(id))), 0);
+  return select::listen_at({select::local_address_to(server_of(fields_of(id))), 0});
 }
 
-std::map<int, select::Descriptor> connect_peers(
-    const Id& id, int rank, const std::function<std::vector<int>(int rank)>& peers_of,
-    const std::map<int, Address>& addresses, select::Descriptor listening,
-    std::chrono::milliseconds timeout) {
+std::map<int, select::Descriptor> connect_peers(const Id& id, int rank,
+                                                const std::vector<int>& peers,
+                                                const std::map<int, select::Endpoint>& addresses,
+                                                select::Descriptor listening,
+                                                std::chrono::milliseconds timeout) {
   const Fields fields = fields_of(id);
-  std::map<int, select::Descriptor> out;
-  // A rank hears its later peers, once it has reached the earlier ones: who waits, waits for less.
-  const auto later = [&](int of) {
-    std::vector<int> peers = peers_of(of);
-    std::erase_if(peers, [of](int peer) { return peer <= of; });
-    return peers;
-  };
-  select::Rendezvous r{.token = token_of(fields) + hex(fields.group), .timeout = timeout};
-  for (const int peer : peers_of(rank)) {
-    if (peer > rank) continue;
-    const std::vector<int> members = later(peer);
-    r.host = addresses.at(peer).host;
-    r.port = addresses.at(peer).port;
-    r.rank = static_cast<int>(std::ranges::find(members, rank) - members.begin()) + 1;
-    r.ranks = static_cast<int>(members.size()) + 1;
-    out.emplace(peer, std::move(select::connect_sockets(r, select::Descriptor())[0]));
-  }
-  const std::vector<int> members = later(rank);
-  if (members.empty()) return out;
-  r.host = addresses.at(rank).host;
-  r.port = addresses.at(rank).port;
-  r.rank = 0;
-  r.ranks = static_cast<int>(members.size()) + 1;
-  auto sockets = select::connect_sockets(r, std::move(listening));
-  for (std::size_t i = 0; i < members.size(); ++i) {
-    if (sockets[i + 1].get() < 0)
-      throw select::PeerLost("rank " + std::to_string(members[i]) + " did not connect to rank " +
-                             std::to_string(rank) + " at " + r.host);
-    out.emplace(members[i], std::move(sockets[i + 1]));
-  }
-  return out;
+  std::map<int, select::Endpoint> at;
+  for (const int peer : peers) at.emplace(peer, addresses.at(peer));
+  std::vector<select::Descriptor> one;
+  one.push_back(std::move(listening));
+  return select::connect_peers({token_of(fields) + hex(fields.group), rank}, at, one,
+                               select::Clock::now() + timeout);
 }
 
 std::vector<std::string> gather_all(select::ControlGroup& group, const std::string& text) {

@@ -2,14 +2,13 @@
 #pragma once
 #include <array>
 #include <chrono>
-#include <functional>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "select/directory.h"
+#include "agree/peer_sockets.h"
 #include "tuccl/control_group.h"
 
 namespace tuccl::comm {
@@ -34,18 +33,13 @@ std::unique_ptr<select::ControlGroup> meet(const Id& id, int ranks,
 /// id's server.
 select::Descriptor listen_for_peers(const Id& id);
 
-/// An address at which a rank listens.
-struct Address {
-  std::string host;
-  int port = 0;
-};
-
-/// Sockets to `peers`, by rank. `peers_of` gives those of any rank, in order; each of a pair calls
-/// it. Throws PeerLost where one does not come within `timeout`.
-std::map<int, select::Descriptor> connect_peers(
-    const Id& id, int rank, const std::function<std::vector<int>(int rank)>& peers_of,
-    const std::map<int, Address>& addresses, select::Descriptor listening,
-    std::chrono::milliseconds timeout);
+/// Sockets to `peers`, by rank, each of which calls it. Throws PeerLost where one does not come
+/// within `timeout`.
+std::map<int, select::Descriptor> connect_peers(const Id& id, int rank,
+                                                const std::vector<int>& peers,
+                                                const std::map<int, select::Endpoint>& addresses,
+                                                select::Descriptor listening,
+                                                std::chrono::milliseconds timeout);
 
 /// Every member's text, in the group's order. Throws PeerLost where one is lost.
 std::vector<std::string> gather_all(select::ControlGroup& group, const std::string& text);

@@ -289,7 +289,6 @@ bool ProgressThread::step_all() {
     for (bool moved = true; moved;) {
       moved = group->step();
       for (int peer = 0; peer < group->sockets_->ranks(); ++peer) group->sockets_->write(peer);
-      moved |= group->sockets_->read_shared();
       moved |= group->head_ && group->sockets_->has_ended();  // what was just written
     }
     busy |= group->head_ != nullptr;
@@ -331,7 +330,6 @@ void ProgressThread::wait(bool busy) {
   int limit_ms = busy ? kLookMs : -1;
   std::optional<Clock::time_point> due;
   for (Group* group : all) {
-    if (!group->sockets_->may_sleep()) limit_ms = 0;
     const std::optional<Clock::time_point> next = group->head_ ? group->messages_.due() : due;
     if (next && (!due || *next < *due)) due = next;
   }
@@ -341,7 +339,6 @@ void ProgressThread::wait(bool busy) {
   }
   std::array<::epoll_event, 64> events;
   const int n = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), limit_ms);
-  for (Group* group : all) group->sockets_->stay_awake();
   for (int i = 0; i < n; ++i) {
     const int fd = events[static_cast<std::size_t>(i)].data.fd;
     if (fd == bell_) {

@@ -1,11 +1,17 @@
 #include "exec/socket.h"
 
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "exec/call_digest.h"
 #include "tuccl/error.h"
@@ -18,9 +24,19 @@ constexpr std::size_t kSmall = 32 << 10;
 /// Read ahead of what a message still lacks, so that frames and small messages need no call each.
 constexpr std::size_t kAhead = 64 << 10;
 constexpr int kMostPieces = 32;  // of one writing call
+constexpr int kUnixBuffer = 1 << 20;
 constexpr std::size_t kKeptCalls = 64;
 constexpr int kTurns = 8;                // readings of one peer before the next
 constexpr std::uint64_t kLongest = 500;  // of a peer's last words
+
+bool passes(int code) { return code == EAGAIN || code == EWOULDBLOCK || code == EINTR; }
+
+ssize_t send_all(int socket, std::span<::iovec> pieces) {
+  ::msghdr message{};
+  message.msg_iov = pieces.data();
+  message.msg_iovlen = pieces.size();
+  return ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
 
 std::string rank_name(int rank) { return "rank " + std::to_string(rank); }
 
@@ -29,22 +45,30 @@ std::string rank_name(int rank) { return "rank " + std::to_string(rank); }
 Sockets::Sockets(int rank, int ranks)
     : rank_(rank), connections_(static_cast<std::size_t>(ranks)) {}
 
-void Sockets::attach(int peer, Stream stream) {
+void Sockets::attach(int peer, select::Descriptor socket) {
+  const int fd = socket.get(), on = 1;
+  ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
+  ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+  // Each is refused where the socket is of the other kind. TCP finds its buffers' size by itself.
+  if (::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0)
+    ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kUnixBuffer, sizeof kUnixBuffer);
   Connection& w = connection(peer);
-  w.stream = std::move(stream);
-  w.ahead.resize(w.stream.shared() ? sizeof(Frame) : kAhead);
+  w.socket = std::move(socket);
+  w.ahead.resize(kAhead);
 }
 
-int Sockets::fd(int peer) const { return connections_[static_cast<std::size_t>(peer)].stream.fd(); }
+int Sockets::fd(int peer) const {
+  return connections_[static_cast<std::size_t>(peer)].socket.get();
+}
 
 bool Sockets::waits_to_write(int peer) const {
   const Connection& w = connections_[static_cast<std::size_t>(peer)];
-  return w.stream.open() && !w.stream.shared() && !w.leaving.empty();
+  return w.open() && !w.leaving.empty();
 }
 
 bool Sockets::all_written() const {
   return std::none_of(connections_.begin(), connections_.end(),
-                      [](const Connection& w) { return w.stream.open() && !w.leaving.empty(); });
+                      [](const Connection& w) { return w.open() && !w.leaving.empty(); });
 }
 
 int Sockets::take_number() {
@@ -61,7 +85,7 @@ void Sockets::fail(std::string why) {
 int Sockets::send(std::span<const std::byte> data, int peer, int tag) {
   const int number = take_number();
   Connection& w = connection(peer);
-  if (!w.stream.open()) {
+  if (!w.open()) {
     fail(rank_name(peer) + " has left the group");
     return number;
   }
@@ -89,13 +113,13 @@ int Sockets::receive(std::span<std::byte> data, int peer, int tag) {
   Tag& t = w.tags[tag];
   if (!t.early.empty()) {
     take_early(w, peer, t, {data, number});
-  } else if (!w.stream.open()) {
+  } else if (!w.open()) {
     fail(rank_name(peer) + " has left the group");
     return number;
   } else {
     t.receives.push_back({data, number});
   }
-  if (w.stream.open())
+  if (w.open())
     w.leaving.push_back(
         {{Kind::kCredit, static_cast<std::uint32_t>(tag), data.size()}, {}, nullptr, false});
   return number;
@@ -132,29 +156,17 @@ int Sockets::poll(std::span<int> ended) {
 void Sockets::rest(std::chrono::microseconds longest) {
   std::vector<::pollfd> fds;
   for (const Connection& w : connections_)
-    if (w.stream.open()) {
-      const bool writes = !w.stream.shared() && !w.leaving.empty();
-      fds.push_back({w.stream.fd(), static_cast<short>(POLLIN | (writes ? POLLOUT : 0)), 0});
+    if (w.open()) {
+      const int writes = w.leaving.empty() ? 0 : POLLOUT;
+      fds.push_back({w.socket.get(), static_cast<short>(POLLIN | writes), 0});
     }
-  const auto us = may_sleep() ? std::min<std::int64_t>(longest.count(), 999'999) : 0;
+  const auto us = std::min<std::int64_t>(longest.count(), 999'999);
   const timespec limit{0, static_cast<long>(us * 1000)};
   ::ppoll(fds.data(), fds.size(), &limit, nullptr);
-  stay_awake();
   for (int peer = 0; peer < ranks(); ++peer) {
     read(peer);
     write(peer);
   }
-}
-
-bool Sockets::may_sleep() {
-  bool may = true;
-  for (Connection& w : connections_)
-    may &= !w.stream.open() || w.stream.may_sleep(!w.leaving.empty());
-  return may;
-}
-
-void Sockets::stay_awake() {
-  for (Connection& w : connections_) w.stream.stay_awake();
 }
 
 void Sockets::abandon() noexcept {
@@ -165,11 +177,11 @@ void Sockets::abandon() noexcept {
 void Sockets::give_up(const std::string& why) noexcept {
   const std::string text = why.substr(0, kLongest);
   const Frame frame{Kind::kGiveUp, 0, text.size()};
-  const ::iovec pieces[] = {{const_cast<Frame*>(&frame), sizeof frame},
-                            {const_cast<char*>(text.data()), text.size()}};
+  ::iovec pieces[] = {{const_cast<Frame*>(&frame), sizeof frame},
+                      {const_cast<char*>(text.data()), text.size()}};
   // In the middle of a message it would be read as a part of it: closing must say enough.
   for (Connection& w : connections_)
-    if (w.stream.open() && w.written == 0) w.stream.write_whole(pieces);
+    if (w.open() && w.written == 0) (void)send_all(w.socket.get(), pieces);
   fail(why);
   abandon();
 }
@@ -185,7 +197,7 @@ void Sockets::begin_call(std::uint64_t digest, const std::set<int>& peers) {
   begun_.push_back(digest);
   if (begun_.size() > kKeptCalls) begun_.pop_front();
   for (const int peer : peers)
-    if (Connection& w = connection(peer); w.stream.open())
+    if (Connection& w = connection(peer); w.open())
       w.leaving.push_back({{Kind::kCall, 0, digest}, {}, nullptr, false});
   for (int peer = 0; peer < ranks(); ++peer) compare_calls(peer);
 }
@@ -203,9 +215,17 @@ void Sockets::compare_calls(int peer) {
   }
 }
 
+/// Bytes that a call moved, 0: none just now; nothing: the other end is gone.
+std::optional<std::size_t> Sockets::moved(Connection& w, ssize_t result) {
+  if (result >= 0) return static_cast<std::size_t>(result);
+  if (passes(errno)) return 0;
+  w.error = std::strerror(errno);
+  return std::nullopt;
+}
+
 bool Sockets::write(int peer) {
   Connection& w = connection(peer);
-  while (w.stream.open() && !w.leaving.empty()) {
+  while (w.open() && !w.leaving.empty()) {
     std::array<::iovec, kMostPieces> pieces;
     std::size_t count = 0, skip = w.written;
     const auto add = [&](const void* data, std::size_t size) {
@@ -219,10 +239,10 @@ bool Sockets::write(int peer) {
       add(&w.leaving[i].frame, sizeof(Frame));
       add(w.leaving[i].data.data(), w.leaving[i].data.size());
     }
-    const auto n = w.stream.write({pieces.data(), count});
+    const auto n = moved(w, send_all(w.socket.get(), {pieces.data(), count}));
     if (!n) {
-      read_some(peer);  // it may have said why before it closed
-      if (w.stream.open()) close_connection(peer);
+      read(peer);  // it may have said why before it closed
+      if (w.open()) close_connection(peer);
       return true;
     }
     if (*n == 0) return false;
@@ -247,33 +267,20 @@ void Sockets::advance_writing(Connection& w, std::size_t bytes) {
 }
 
 bool Sockets::read(int peer) {
-  connection(peer).stream.heard();
-  return read_some(peer);
-}
-
-bool Sockets::read_shared() {
-  bool any = false;
-  for (int peer = 0; peer < ranks(); ++peer)
-    if (connection(peer).stream.shared()) any |= read_some(peer);
-  return any;
-}
-
-bool Sockets::read_some(int peer) {
   Connection& w = connection(peer);
   bool any = false;
   // A share at a time, so that one peer's stream does not keep the others waiting.
-  for (int turns = 0; turns < kTurns && w.stream.open() && fill(w, peer); ++turns) any = true;
+  for (int turns = 0; turns < kTurns && w.open() && fill(w, peer); ++turns) any = true;
   return any;
 }
 
 /// One reading: first what the present message lacks, then ahead, where each costs a call.
 bool Sockets::fill(Connection& w, int peer) {
-  const ::iovec pieces[] = {{w.body.data(), w.body.size()},
-                            {w.ahead.data(), w.ahead.size() - w.frame_bytes * w.stream.shared()}};
-  const bool has_body = !w.body.empty();
-  const std::size_t first = has_body ? 0 : 1, last = has_body && w.stream.shared() ? 1 : 2;
-  const auto n = w.stream.read({pieces + first, pieces + last});
-  if (!n) {
+  const ::iovec pieces[] = {{w.body.data(), w.body.size()}, {w.ahead.data(), w.ahead.size()}};
+  const int first = w.body.empty() ? 1 : 0;
+  const ssize_t got = ::readv(w.socket.get(), pieces + first, 2 - first);
+  const auto n = moved(w, got);
+  if (!n || got == 0) {
     close_connection(peer);
     return true;
   }
@@ -377,8 +384,8 @@ void Sockets::credit(int peer, Tag& t, std::uint64_t bytes) {
 /// The other end has closed: an end of the group only if something was still to come or to go.
 void Sockets::close_connection(int peer) {
   Connection& w = connection(peer);
-  const std::string how = w.stream.why();
-  w.stream.close();
+  const std::string how = std::exchange(w.error, {});
+  w.socket = select::Descriptor();
   if (needs(w))
     fail(rank_name(peer) + " closed its connection" + (how.empty() ? "" : " (" + how + ")") +
          ": it died or gave up");

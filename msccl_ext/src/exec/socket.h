@@ -1,14 +1,17 @@
-// Ranks that are processes: messages over streams between them, none of which ever blocks.
+// Ranks that are processes: messages over stream sockets between them, none of which ever blocks.
 #pragma once
+#include <sys/types.h>
+
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "exec/stream.h"
+#include "select/directory.h"
 #include "tuccl/transport.h"
 
 namespace tuccl::exec {
@@ -21,8 +24,8 @@ namespace tuccl::exec {
 class Sockets final : public MessageTransport {
  public:
   Sockets(int rank, int ranks);
-  /// Takes over `stream`, whose other end is `peer`.
-  void attach(int peer, Stream stream);
+  /// Takes over a connected stream socket, whose other end is `peer`.
+  void attach(int peer, select::Descriptor socket);
 
   int rank() const override { return rank_; }
   int ranks() const override { return static_cast<int>(connections_.size()); }
@@ -41,12 +44,6 @@ class Sockets final : public MessageTransport {
   bool has_ended() const { return !ended_.empty(); }
   /// Reads what has come from `peer`, whose socket is readable; whether anything has.
   bool read(int peer);
-  /// Reads what has come through shared memory; whether anything has.
-  bool read_shared();
-  /// Before the thread sleeps on the sockets: false where shared memory has something to do.
-  bool may_sleep();
-  /// After it: peers need not wake it.
-  void stay_awake();
   /// Writes what waits for `peer`, as far as the socket takes it. False where more waits.
   bool write(int peer);
   /// Tells every peer that this rank gives up, and why, as far as their sockets take it; then
@@ -95,7 +92,9 @@ class Sockets final : public MessageTransport {
     bool ends = false;                 ///< The message has its credit.
   };
   struct Connection {
-    Stream stream;
+    bool open() const { return socket.get() >= 0; }
+
+    select::Descriptor socket;
     std::map<int, Tag> tags;
     std::deque<Leaving> leaving;
     std::size_t written = 0;       ///< Of the first that leaves, its frame included.
@@ -108,6 +107,7 @@ class Sockets final : public MessageTransport {
     Frame frame{};
     std::size_t frame_bytes = 0;      ///< Of the present frame, that have come.
     std::string text;                 ///< Of a peer that gives up.
+    std::string error;                ///< Of the socket.
     std::deque<std::uint64_t> calls;  ///< Digests of calls that this rank has not begun.
   };
 
@@ -117,7 +117,6 @@ class Sockets final : public MessageTransport {
   void take_early(Connection&, int peer, Tag&, Receiving);
   void credit(int peer, Tag&, std::uint64_t bytes);
   void check_size(int peer, std::uint64_t sent, std::uint64_t received);
-  bool read_some(int peer);
   bool fill(Connection&, int peer);
   void take_in(Connection&, int peer);
   void begin_body(Connection&, int peer);
@@ -125,6 +124,7 @@ class Sockets final : public MessageTransport {
   void advance_writing(Connection&, std::size_t bytes);
   void close_connection(int peer);
   bool needs(const Connection&) const;
+  static std::optional<std::size_t> moved(Connection&, ssize_t result);
   void compare_calls(int peer);
   void fail(std::string why);
 

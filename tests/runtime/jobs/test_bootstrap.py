@@ -67,8 +67,8 @@ def test_ranks_that_meet_use_what_was_learned(table: Path) -> None:
 
 def test_a_rank_that_does_not_come_leaves_the_default_to_all(table: Path) -> None:
     with rendezvous_server(("127.0.0.1", 0)) as variables:
-        assert choices(table, RANKS - 1, {**variables, "TUCCL_PATIENCE": "2"}) == ["-"] * 3
-    assert choices(table, 1, {**variables, "TUCCL_PATIENCE": "1"}) == ["-"]  # closed by now
+        assert choices(table, RANKS - 1, {**variables, "TUCCL_TIMEOUT": "2"}) == ["-"] * 3
+    assert choices(table, 1, {**variables, "TUCCL_TIMEOUT": "1"}) == ["-"]  # closed by now
 
 
 def test_run_opens_it_and_hands_it_on(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
