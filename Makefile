@@ -59,6 +59,7 @@ wheel-test: wheel
 	rm -rf build/wheel-env && $(UV) venv -q build/wheel-env
 	$(UV) pip install -q --python build/wheel-env/bin/python dist/tuccl-*.whl
 	sh scripts/check-install build/wheel-env/bin/tuccl
+	cd build && set -e; for example in ../examples/*.py; do wheel-env/bin/python -W error $$example; done
 	test -x build/wheel-env/lib/python3.*/site-packages/tuccl/worker/tuccl-worker
 
 check-install: setup

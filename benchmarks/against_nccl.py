@@ -37,8 +37,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder) / "table"
         sizes = parse_range(args.sizes)
-        tune(executor, topology, args.collectives.split(","), sizes, table, TuneOptions())
-        rows = compare(table, executor, BASELINES).rows
+        tune(
+            topology,
+            args.collectives.split(","),
+            sizes,
+            lambda _: executor,
+            TuneOptions(),
+            path=table,
+        )
+        rows = compare(table, lambda _: executor, baselines=BASELINES).rows
     print(f"{executor.label}, launched by mpi")
     print(
         f"{'collective':<11}{'size':>6}{'tuned us':>12}", *(f"{b:>14}" for b in BASELINES), "chosen"

@@ -199,7 +199,14 @@ def tuned(executor: CudaExecutor, topology: Topology, extent: Extent) -> None:
     options = TuneOptions(budget=extent.budget, seconds=extent.tune_seconds)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "table"
-        result = tune(executor, topology, ["allreduce"], extent.sizes, out, options)
+        result = tune(
+            topology,
+            ["allreduce"],
+            extent.sizes,
+            lambda _: executor,
+            options,
+            path=out,
+        ).result
     print(f"\nallreduce of {topology.ranks} ranks, tuned on the GPU, against {result.baseline}")
     print(f"{result.evaluations} evaluations in {result.seconds:.0f} s")
     print("    bytes  default us   tuned us  speed-up  choice")

@@ -152,7 +152,7 @@ def fastest_programs(topology: Topology, folder: Path) -> list[tuple[str, Config
     found = []
     for name in dict.fromkeys(name for name, _ in CALLS):
         sizes = [nbytes for call, nbytes in CALLS if call == name]
-        tune(executor, topology, [name], sizes, folder, TuneOptions(budget=BUDGET))
+        tune(topology, [name], sizes, lambda _: executor, TuneOptions(budget=BUDGET), path=folder)
     table = load_table(folder).lookup
     for name, nbytes in CALLS:
         entry = next(

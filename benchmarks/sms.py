@@ -14,7 +14,7 @@ from pathlib import Path
 
 from report import publish
 
-from tuccl.runtime import Candidate, SimExecutor, load_table, select
+from tuccl.runtime import Candidate, load_table, select
 from tuccl.topology import join, load_profile
 from tuccl.tuning import TuneOptions, tune, tuned_sizes
 from tuccl.units import format_bytes
@@ -35,7 +35,7 @@ def lines(profile: str, hosts: int, budget: int, folder: Path) -> list[str]:
     topology = join(load_profile(profile), hosts)
     out = folder / profile
     options = TuneOptions(budget=budget)
-    tune(SimExecutor(topology), topology, _COLLECTIVES, _SIZES, out, options)
+    tune(topology, _COLLECTIVES, _SIZES, "sim", options, path=out)
     table = load_table(out).lookup
     rows = []
     for collective in _COLLECTIVES:

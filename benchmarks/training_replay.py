@@ -55,7 +55,7 @@ def write_table(folder: Path, topology: Topology, sizes: list[int], budget: int)
     """Tune for ``sizes``, simulated on the emulated cluster."""
     executor = EmulatedSimExecutor(topology, SCALE)
     options = TuneOptions(budget=budget)
-    tune(executor, topology, COLLECTIVES, sizes, folder, options)
+    tune(topology, COLLECTIVES, sizes, lambda _: executor, options, path=folder)
 
 
 def rows_of(runs: list[MeasuredRun]) -> list[list[object]]:

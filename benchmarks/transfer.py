@@ -18,7 +18,7 @@ from statistics import fmean
 import report
 
 from tuccl.cli.output import columns
-from tuccl.runtime import LookupTable, SimExecutor, load_table
+from tuccl.runtime import LookupTable, load_table
 from tuccl.topology import Topology, join, load_profile
 from tuccl.tuning import TuneOptions, tune
 
@@ -40,7 +40,7 @@ def tuned(
     options = TuneOptions(budget=budget, start=start)
     with tempfile.TemporaryDirectory() as place:
         out = Path(place) / "table"
-        result = tune(SimExecutor(topology), topology, COLLECTIVES, SIZES, out, options)
+        result = tune(topology, COLLECTIVES, SIZES, "sim", options, path=out).result
         table = load_table(out).lookup
     return [row.best_us or row.default_us for row in result.tuned], table
 

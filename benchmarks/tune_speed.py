@@ -117,7 +117,7 @@ def row(
     topology = join(load_profile("ndv2"), 2)
     begun, clock = _processor_s(), time.perf_counter()
     executor = SimExecutor(topology)
-    result = tune(executor, topology, collectives, sizes, out, options)
+    result = tune(topology, collectives, sizes, lambda _: executor, options, path=out).result
     took, clocked = _processor_s() - begun, time.perf_counter() - clock
     print(
         f"{name:<28}{clocked:>9.1f}{took:>9.1f}{result.evaluations:>13}"

@@ -25,7 +25,6 @@ import report
 
 from tuccl.cli.output import columns
 from tuccl.errors import InputError
-from tuccl.runtime import SimExecutor
 from tuccl.runtime.workload import Workload, read_workload
 from tuccl.topology import Topology, join, load_profile
 from tuccl.tuning import TuneOptions, TuneResult, tune_workload, workload_tasks
@@ -73,12 +72,12 @@ def tuned(
         ),
     ):
         return tune_workload(
-            SimExecutor(topology),
             topology,
             workload,
-            Path(place) / "table",
+            "sim",
             TuneOptions(budget=budget, seed=seed),
-        )
+            path=Path(place) / "table",
+        ).result
 
 
 def row(topology: Topology, workload: Workload, budget: int, seeds: Sequence[int]) -> list[object]:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from tuccl.errors import InputError
-from tuccl.topology.json_files import write_file
+from tuccl.files import write_file
 
 __all__ = [
     "check_target",

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
         busbw_gbs,
         columns_text,
     )
-    from tuccl.eval.compare import compare
     from tuccl.eval.compare_plugin import compare_plugin
     from tuccl.eval.compare_text import text_report
+    from tuccl.eval.comparer import compare
     from tuccl.eval.comparison import Comparison, ComparisonRow
     from tuccl.eval.critical_path import critical_path, path_text
     from tuccl.eval.measurements import Measured, read_measurements

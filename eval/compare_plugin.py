@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from tuccl.errors import InputError
 from tuccl.eval.columns import bandwidth_row
@@ -16,7 +15,6 @@ from tuccl.runtime import (
     Table,
     TimedProgram,
     Timing,
-    load_table,
     select,
 )
 from tuccl.runtime.baseline import collective_stub
@@ -33,7 +31,7 @@ _TUNED = "tuned"
 
 
 def compare_plugin(
-    table_dir: Path,
+    stored: Table,
     executor: NcclTestsExecutor,
     sizes: Sequence[int] | None = None,
     progress: Progress = no_progress,
@@ -50,10 +48,9 @@ def compare_plugin(
         InputError: the table is not of NCCL's own choices, or the executor is another machine.
         Unavailable: nccl-tests or the plugin is not what it should be.
     """
-    stored = load_table(table_dir)
     if stored.lookup.dialect != "nccl" or executor.ranks != stored.topology.ranks:
         raise InputError(
-            f"{table_dir}: a {stored.lookup.dialect} table for {stored.topology.ranks} ranks; "
+            f"{stored.folder}: a {stored.lookup.dialect} table for {stored.topology.ranks} ranks; "
             f"expected one of NCCL's own choices for {executor.ranks}"
         )
     rows, tuned, bounds = [], [], []

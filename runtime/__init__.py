@@ -35,7 +35,6 @@ if TYPE_CHECKING:
         group,
         paired_timings,
     )
-    from tuccl.runtime.export import export_program, export_switch, export_table
     from tuccl.runtime.jobs import plugin_path, run_command, run_environment
     from tuccl.runtime.mscclpp import MscclppExecutor
     from tuccl.runtime.nccl.versions import NCCL_VERSION
@@ -92,9 +91,6 @@ __all__ = [
     "communicator_id",
     "default_candidate",
     "explain",
-    "export_program",
-    "export_switch",
-    "export_table",
     "find_mpi",
     "group",
     "load_table",

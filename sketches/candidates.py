@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -25,6 +26,7 @@ from tuccl.sketches.sketch import LogicalLink, Sketch
 from tuccl.sketches.symmetry import symmetries
 from tuccl.sketches.transformation import transform
 from tuccl.topology.graph import Topology
+from tuccl.units import Size, size_bytes
 
 __all__ = ["candidate_sketches", "rank_estimate_us"]
 
@@ -45,8 +47,17 @@ _MOST_MESHED = 128
 _MESSAGE_US = 1.0
 
 
-def candidate_sketches(topology: Topology, collective: str, nbytes: int) -> tuple[Sketch, ...]:
-    """Return the sketches to try for `collective` of `nbytes`, the most promising first.
+class _Named(Protocol):
+    """A collective as a value."""
+
+    @property
+    def name(self) -> str: ...
+
+
+def candidate_sketches(
+    topology: Topology, collective: str | _Named, size: Size
+) -> tuple[Sketch, ...]:
+    """Return the sketches to try for `collective` of `size`, the most promising first.
 
     For several hosts: the paper's three stages with one GPU for each NIC (``one``), with all its
     GPUs (``paired``), with numbers between (``pairs-2``), and with another GPU receiving than
@@ -58,17 +69,21 @@ def candidate_sketches(topology: Topology, collective: str, nbytes: int) -> tupl
 
     Args:
         topology: The machine.
-        collective: Its name; it weighs bytes against latency.
-        nbytes: The whole array in bytes.
+        collective: It weighs bytes against latency.
+        size: The whole array in bytes.
+
+    >>> from tuccl.topology import load_profile
+    >>> [sketch.name for sketch in candidate_sketches(load_profile("v100x4"), "allgather", "16M")]
+    ['mesh']
 
     Raises:
         InputError: no such collective, or a size below 1.
     """
+    collective = collective if isinstance(collective, str) else collective.name
+    nbytes = size_bytes(size)
     if collective not in _VOLUMES:
         known = " ".join(_VOLUMES)
         raise InputError(f"collective {collective[:40]!r}: expected one of {known}")
-    if nbytes < 1:
-        raise InputError(f"{nbytes} bytes: expected a size of at least 1")
     if topology.ranks > _MOST_MESHED:
         return (_with_chunks(rails(topology), nbytes),)
     mesh = with_congestion(

@@ -9,18 +9,18 @@ from pathlib import Path
 import msgspec
 
 from tuccl.errors import InputError
-from tuccl.sketches.checks import checked
-from tuccl.sketches.sketch import SKETCH_FORMAT, Sketch
-from tuccl.sketches.taccl import MOST_BYTES, decode_taccl_sketch, taccl_to_sketch
-from tuccl.sketches.taccl_profile import TacclProfile
-from tuccl.topology.graph import Topology
-from tuccl.topology.json_files import (
+from tuccl.files import (
     decode_reason,
     printable_path,
     read_bounded,
     write_file,
     write_files,
 )
+from tuccl.sketches.checks import checked
+from tuccl.sketches.sketch import SKETCH_FORMAT, Sketch
+from tuccl.sketches.taccl import MOST_BYTES, decode_taccl_sketch, taccl_to_sketch
+from tuccl.sketches.taccl_profile import TacclProfile
+from tuccl.topology.graph import Topology
 
 __all__ = ["decode_sketch", "encode_sketch", "load_sketch", "save_sketch", "save_sketches"]
 

@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tuccl.errors import InputError
+from tuccl.files import decode_reason, printable_path, read_bounded
 from tuccl.sketches.binding import bind
 from tuccl.sketches.checks import checked
 from tuccl.sketches.congestion import with_congestion
@@ -18,7 +19,6 @@ from tuccl.sketches.nic_paths import NicPaths
 from tuccl.sketches.sketch import LogicalLink, Sketch
 from tuccl.sketches.taccl_profile import TacclMachine, TacclProfile, decode_taccl_profile
 from tuccl.topology.graph import Topology
-from tuccl.topology.json_files import decode_reason, printable_path, read_bounded
 
 __all__ = ["TacclSketch", "decode_taccl_sketch", "read_taccl_profile", "taccl_to_sketch"]
 

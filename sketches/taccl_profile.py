@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from tuccl.errors import InputError
-from tuccl.topology.json_files import decode_reason
+from tuccl.files import decode_reason
 
 __all__ = ["SHIPPED_UNITS", "TacclMachine", "TacclProfile", "decode_taccl_profile"]
 

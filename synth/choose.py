@@ -46,6 +46,11 @@ class SearchResult:
     ended: str
     untried: int
 
+    @property
+    def best(self) -> SynthesizedProgram:
+        """Return the fastest program."""
+        return self.programs[0]
+
 
 def synthesize_best(
     target: Target,

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         plan_machine_of,
         read_machine,
     )
+    from tuccl.topology.machines import profile, read_topology
     from tuccl.topology.merge import MERGE_LEVELS, merge_nics
     from tuccl.topology.network import cluster_network, network, used_pairs
     from tuccl.topology.nics import bound_nics, nearest_nics, own_nics
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from tuccl.topology.readers.fabrics import FABRIC_READERS, describes_fabric, read_fabric
     from tuccl.topology.readers.hostlist import hostlist
     from tuccl.topology.readers.nccl_xml import decode_nccl_xml, read_nccl_xml
-    from tuccl.topology.readers.registry import HOST_READERS, read_topology
+    from tuccl.topology.readers.registry import HOST_READERS
     from tuccl.topology.relays import Hop, Path, relay_path
     from tuccl.topology.servers import process_gpus, servers
     from tuccl.topology.shapes import nvlink_domain, torus
@@ -103,6 +104,7 @@ __all__ = [
     "plan_machine_of",
     "probe_local",
     "process_gpus",
+    "profile",
     "read_cluster",
     "read_fabric",
     "read_machine",

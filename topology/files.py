@@ -7,8 +7,8 @@ import os
 import msgspec
 
 from tuccl.errors import InputError
+from tuccl.files import decode_reason, printable_path, read_bounded, write_file
 from tuccl.topology.graph import FORMAT, Topology
-from tuccl.topology.json_files import decode_reason, printable_path, read_bounded, write_file
 
 __all__ = ["decode_topology", "encode_topology", "load_topology", "save_topology"]
 

@@ -21,7 +21,7 @@ def probe_local(
     """Return the PCIe tree of this machine's GPUs and NICs, their NVLinks, and warnings.
 
     Args:
-        root: the file system that holds ``sys``; `read_topology` reads recorded ones.
+        root: the file system that holds ``sys``; `read_host` reads recorded ones.
         name: of the topology.
 
     Notes:

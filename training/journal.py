@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from tuccl.errors import InputError
-from tuccl.topology.json_files import write_file
+from tuccl.files import write_file
 from tuccl.training.rows import TrainingRow
 
 __all__ = ["Journal", "RowsFile"]

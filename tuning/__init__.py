@@ -6,9 +6,11 @@ from tuccl.lazy import make_lazy
 
 if TYPE_CHECKING:
     from tuccl.tuning.final_round import FinalRound, beats, entries_of, tuned_sizes
+    from tuccl.tuning.joint_search import aligned_size, tune
     from tuccl.tuning.nccl.nccl_sweep import tune_nccl
     from tuccl.tuning.options import SEARCHES, TuneOptions
     from tuccl.tuning.policy_training import SimulatedCall, simulated_calls, train_policy
+    from tuccl.tuning.program_search import synthesize
     from tuccl.tuning.programs import ProgramCache, ll128_is_safe
     from tuccl.tuning.rl.policy import Policy, load_policy, save_policy
     from tuccl.tuning.rl.saturation import Saturation
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
     from tuccl.tuning.searches.space import Point, Space
     from tuccl.tuning.studies.reader import Evaluation, StoredStudy, importances, read_studies
     from tuccl.tuning.studies.study import study_folder
-    from tuccl.tuning.tune import SizeSummary, TuneResult, aligned_size, tune
-    from tuccl.tuning.tune_workload import tune_workload
+    from tuccl.tuning.tuned_table import SizeSummary, TunedTable, TuneResult
+    from tuccl.tuning.workload_search import tune_workload
 
 __all__ = [
     "SEARCHES",
@@ -48,6 +50,7 @@ __all__ = [
     "TrainingJob",
     "TuneOptions",
     "TuneResult",
+    "TunedTable",
     "aligned_size",
     "beats",
     "brackets",
@@ -62,6 +65,7 @@ __all__ = [
     "save_policy",
     "simulated_calls",
     "study_folder",
+    "synthesize",
     "train_policy",
     "tune",
     "tune_nccl",

@@ -14,6 +14,7 @@ from tuccl.sketches import candidate_sketches
 from tuccl.synth import Collective
 from tuccl.topology import Topology
 from tuccl.tuning.evaluate import Evaluator
+from tuccl.tuning.joint_search import aligned_size
 from tuccl.tuning.options import SEARCHES, TuneOptions
 from tuccl.tuning.programs import ProgramCache
 from tuccl.tuning.rl.action import Action
@@ -23,7 +24,6 @@ from tuccl.tuning.searches.search import run_search
 from tuccl.tuning.searches.space import Point, Space
 from tuccl.tuning.searches.tie_break import is_as_good, with_default_knobs
 from tuccl.tuning.studies.study import Study
-from tuccl.tuning.tune import aligned_size
 
 __all__ = ["SimulatedCall", "simulated_calls", "train_policy"]
 

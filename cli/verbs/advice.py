@@ -74,7 +74,7 @@ def tuned_table(args: argparse.Namespace, topology: Topology, advice: Advice) ->
     options = TuneOptions(budget=args.budget, nccl_version=args.nccl_version or NCCL_VERSION)
     machine = load_machine(args.machine) if args.machine else None
     executor = SimExecutor(topology, machine)
-    tune_workload(executor, topology, workload, Path(args.tune), options)
+    tune_workload(topology, workload, lambda _: executor, options, path=Path(args.tune))
     return load_table(Path(args.tune))
 
 

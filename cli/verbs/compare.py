@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +19,7 @@ from tuccl.cli.verbs.studies import add_study, studies_of
 from tuccl.errors import InputError
 from tuccl.runtime import (
     SYMMETRIC_BASELINE,
-    NcclTestsExecutor,
+    Executor,
     baselines_on,
     load_table,
 )
@@ -63,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compare and print; 1 where the table is slower than a default."""
-    from tuccl.eval import compare, compare_plugin, html_report, text_report
+    from tuccl.eval import compare, html_report, text_report
 
     if args.baseline not in _BASELINES:
         raise InputError(
@@ -83,34 +84,17 @@ def run(args: argparse.Namespace) -> int:
             real=TUNED_ON,
             dialect=stored.lookup.dialect,
         )
-        if args.prefer and stored.lookup.dialect == "nccl":
-            raise InputError(
-                "--prefer: the tuner plugin follows the table's own order; leave it out"
-            )
         progress = stack.enter_context(Progress())
-        if stored.lookup.dialect == "nccl" and isinstance(executor, NcclTestsExecutor):
-            comparison = compare_plugin(
-                Path(args.table),
-                executor,
-                sizes,
-                progress.update,
-                windows=args.baseline == SYMMETRIC_BASELINE,
-            )
-        else:
-            able = baselines_on(executor)
-            baselines = [b for b in _BASELINES[args.baseline] if b in able]
-            if args.baseline == "both" and "msccl-best" not in able:
-                baselines.append("msccl-default-robust")  # the strongest that it can time
-            comparison = compare(
-                Path(args.table),
-                executor,
-                baselines or _BASELINES[args.baseline],
-                sizes,
-                args.nccl_version,
-                progress.update,
-                chosen_peers(args, executor, stack),
-                args.prefer,
-            )
+        comparison = compare(
+            stored,
+            lambda _: executor,
+            baselines=baselines_of(args, executor),
+            sizes=sizes,
+            nccl_version=args.nccl_version,
+            prefer=args.prefer,
+            peers=chosen_peers(args, executor, stack),
+            progress=progress.update,
+        )
     if args.report:
         studies = studies_of(args.study, Path(args.table), stored.lookup)
         page = html_report(
@@ -129,3 +113,12 @@ def run(args: argparse.Namespace) -> int:
     if args.report:
         say(f"report: {args.report}")
     return 1 if comparison.regressions or comparison.wrong else 0
+
+
+def baselines_of(args: argparse.Namespace, executor: Executor) -> Sequence[str]:
+    """Return the baselines that --baseline names and the executor can time."""
+    able = baselines_on(executor)
+    baselines = [b for b in _BASELINES[args.baseline] if b in able]
+    if args.baseline == "both" and "msccl-best" not in able:
+        baselines.append("msccl-default-robust")  # the strongest that it can time
+    return baselines or _BASELINES[args.baseline]

@@ -13,10 +13,9 @@ from tuccl.cli.arguments import (
     topology_of,
 )
 from tuccl.cli.output import print_json, warn
-from tuccl.cli.verbs.verify import read_bytes
 from tuccl.errors import InputError
-from tuccl.program import parse_xml
-from tuccl.runtime import export_program, export_switch, export_table
+from tuccl.program import read_program
+from tuccl.runtime.export import export, export_switch
 
 EXAMPLE = "tuccl export table/ --dialect executor -o algorithms/"
 
@@ -65,14 +64,16 @@ def run(args: argparse.Namespace) -> int:
         collectives = collectives_of(args.switch)
         topology = topology_of(args.table)
         exported = export_switch(topology, collectives, out, share_scratch=share_scratch)
-    elif path.is_file() and args.dialect == "mscclpp":
-        program = parse_xml(read_bytes(args.table), args.table)
-        exported = export_program(
-            program, out, hosts=args.nodes, root=args.root, share_scratch=share_scratch
-        )
     else:
-        exported = export_table(
-            path, args.dialect, out, prefer=args.prefer, share_scratch=share_scratch
+        is_program = path.is_file() and args.dialect == "mscclpp"
+        exported = export(
+            read_program(path) if is_program else path,
+            args.dialect,
+            out,
+            prefer=args.prefer,
+            share_scratch=share_scratch,
+            nodes=args.nodes,
+            root=args.root,
         )
     warn(exported.notes)
     if args.json:

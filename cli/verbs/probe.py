@@ -21,6 +21,7 @@ from tuccl.cli.verbs.joining import (
 )
 from tuccl.cli.verbs.measuring import add_measuring, emulation_measured, measured
 from tuccl.errors import InputError
+from tuccl.files import printable_path
 from tuccl.topology import (
     HOST_READERS,
     MERGE_LEVELS,
@@ -42,7 +43,6 @@ from tuccl.topology import (
     signature,
     smi_matrix,
 )
-from tuccl.topology.json_files import printable_path
 from tuccl.topology.profiles import fitting_profiles
 
 _BY_PROFILE = "by --profile"

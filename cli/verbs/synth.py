@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import cast
 
@@ -16,38 +14,29 @@ from tuccl.cli.arguments import (
     add_knobs,
     add_root,
     collectives_of,
-    knobs_of,
     size_of,
     topology_of,
 )
-from tuccl.cli.output import check_target, columns, print_json, say, warn, write_text
+from tuccl.cli.output import check_target, columns, print_json, say, warn
 from tuccl.cli.progress import Progress
 from tuccl.errors import InputError
-from tuccl.program import Knobs, Program, max_threads, to_xml
-from tuccl.runtime.executors.knob_grid import CHANNELS, PROTOCOLS
-from tuccl.runtime.table import KnobValues, fork_threads, hangs_between_hosts
-from tuccl.sketches import candidate_sketches, load_sketch
+from tuccl.program import write_program
+from tuccl.runtime.table import hangs_between_hosts
+from tuccl.sketches import load_sketch
 from tuccl.synth import (
     EXACT_METHODS,
     METHODS,
-    Candidates,
     Collective,
     Options,
-    Schedule,
     SearchResult,
     SynthesizedProgram,
-    Target,
     bound,
     fewest_hops,
-    fork_end,
     fork_scratch_bytes,
-    searched_methods,
-    synthesize_best,
 )
-from tuccl.topology import Topology, load_machine, machine_of
-from tuccl.tuning import ll128_is_safe
+from tuccl.topology import Topology, load_machine
+from tuccl.tuning import synthesize
 
-_RCCL_THREADS = max_threads("Simple", "rccl")
 EXAMPLE = "tuccl synth ndv2x2.json -c allgather -s 64M -o allgather.xml"
 
 
@@ -126,24 +115,23 @@ def run(args: argparse.Namespace) -> int:
             f"--starts {args.starts} --seed {args.seed}: expected up to 100000 starts and a seed "
             "of 0 or more"
         )
-    sketches = (
-        (load_sketch(Path(args.sketch), topology),)
-        if args.sketch
-        else candidate_sketches(topology, name, nbytes)
-    )
-    machine = load_machine(args.machine) if args.machine else machine_of(topology)
-    candidates = Candidates(
-        sketches,
-        choices_of_knobs(args, name, len(topology.hosts)),
-        methods_of(args),
-        chunks_of(args, sketches[0].chunks_per_rank),
-        partial(keeps_data_whole, topology),
-    )
+    warn_of_hangs(name, args.protocol, len(topology.hosts))
     with Progress() as progress:
-        result = synthesize_best(
-            Target(topology, collective, nbytes, machine, args.dialect),
-            candidates,
-            Options(args.seed, args.starts, steps=args.max_steps),
+        result = synthesize(
+            topology,
+            collective,
+            nbytes,
+            method=args.method,
+            sketch=load_sketch(Path(args.sketch), topology) if args.sketch else None,
+            protocol=args.protocol,
+            channels=args.channels,
+            threads=args.threads,
+            buffer=args.buffer,
+            chunks=args.chunks,
+            dialect=args.dialect,
+            any_order=args.any_order,
+            machine=load_machine(args.machine) if args.machine else None,
+            options=Options(args.seed, args.starts, steps=args.max_steps),
             time_limit_s=args.time_limit,
             progress=progress.update,
         )
@@ -151,8 +139,13 @@ def run(args: argparse.Namespace) -> int:
     if result.untried:
         reason = "an interrupt" if result.ended == "interrupt" else "--time-limit"
         say(f"ended by {reason}: {result.untried} pairs of sketch and method were not tried")
-    program = _written(ranked[0], args, nbytes)
-    write_text(Path(args.output), to_xml(program, args.dialect))
+    best = result.best.program
+    if args.dialect == "fork" and (scratch := fork_scratch_bytes(best)):
+        say(
+            f"the fork reserves {scratch} bytes of scratch on each GPU, for calls below "
+            f"{best.max_bytes} bytes"
+        )
+    write_program(best, args.output, args.dialect)
     facts = facts_of(result, args.output, topology, collective, nbytes)
     if args.json:
         print_json(facts)
@@ -171,77 +164,15 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _written(best: SynthesizedProgram, args: argparse.Namespace, nbytes: int) -> Program:
-    """Return the program with what only the fork reads: its threads, and an end to its scratch."""
-    program = best.program
-    if args.dialect != "fork":
-        return program
-    if program.max_bytes is None:
-        program = program.replace(max_bytes=fork_end(program, nbytes))
-    if scratch := fork_scratch_bytes(program):
-        say(
-            f"the fork reserves {scratch} bytes of scratch on each GPU, for calls below "
-            f"{program.max_bytes} bytes"
-        )
-    threads = None if args.threads is None else fork_threads(KnobValues.of(best.knobs))
-    return program.replace(nthreads=threads or 0)
-
-
-def choices_of_knobs(args: argparse.Namespace, collective: str, hosts: int) -> tuple[Knobs, ...]:
-    """Return the knobs to choose from: the arguments', and all that they leave open.
-
-    A broadcast or reduce between hosts does not get Simple unless it is asked for.
-
-    Raises:
-        InputError: the knobs given cannot be used together; says why.
-    """
-    protocols: tuple[str, ...] = (args.protocol,) if args.protocol else PROTOCOLS
-    channels: tuple[int, ...] = (args.channels,) if args.channels is not None else CHANNELS
-    if any(hangs_between_hosts(collective, protocol, hosts) for protocol in protocols):
-        why = f"MSCCL's runtimes hang in a {collective} between hosts under Simple"
-        if args.protocol:
-            warn([f"{why}: only tuccl's own executors run it (docs/reference/msccl.md)"])
-        else:
-            say(f"{why}: made for another protocol (docs/reference/msccl.md)")
-            protocols = tuple(p for p in protocols if not hangs_between_hosts(collective, p, hosts))
-    if args.dialect == "rccl":
-        channels = tuple(c for c in channels if 32 * c <= _RCCL_THREADS) or channels
-    choices, reasons = [], []
-    for protocol, count in product(protocols, channels):
-        try:
-            knobs = knobs_of(args, protocol, count)
-            if args.dialect == "rccl":
-                knobs = _of_rccl(args, knobs)
-            _check_fork_threads(args, knobs)
-            choices.append(knobs)
-        except InputError as error:
-            reasons.append(error)
-    if not choices:
-        raise reasons[0]
-    return tuple(choices)
-
-
-def _of_rccl(args: argparse.Namespace, knobs: Knobs) -> Knobs:
-    """Return the knobs with the threads that RCCL always runs."""
-    if args.threads not in (None, _RCCL_THREADS):
-        raise InputError(f"--threads {args.threads}: RCCL always runs {_RCCL_THREADS}")
-    return Knobs(knobs.protocol, knobs.channels, _RCCL_THREADS, knobs.buffer_bytes)
-
-
-def _check_fork_threads(args: argparse.Namespace, knobs: Knobs) -> None:
-    if args.dialect != "fork" or args.threads is None:
+def warn_of_hangs(collective: str, protocol: str | None, hosts: int) -> None:
+    """Say where MSCCL's runtimes would hang in a program under Simple."""
+    if not hangs_between_hosts(collective, protocol or "Simple", hosts):
         return
-    if fork_threads(KnobValues.of(knobs)) is None:
-        raise InputError(
-            f"--threads {args.threads}: under Simple the fork wants 8 bytes a thread to divide a "
-            f"slice of {knobs.slice_bytes} bytes; take a power of two, or another --buffer"
-        )
-
-
-def keeps_data_whole(topology: Topology, schedule: Schedule, knobs: Knobs) -> bool:
-    """Return whether the protocol keeps data whole on all links that `schedule` uses."""
-    pairs = {(t.src, t.dst) for t in schedule.transfers if not t.local}
-    return knobs.protocol != "LL128" or ll128_is_safe(topology, pairs)
+    why = f"MSCCL's runtimes hang in a {collective} between hosts under Simple"
+    if protocol:
+        warn([f"{why}: only tuccl's own executors run it (docs/reference/msccl.md)"])
+    else:
+        say(f"{why}: made for another protocol (docs/reference/msccl.md)")
 
 
 def print_candidates(ranked: Sequence[SynthesizedProgram], facts: dict[str, object]) -> None:
@@ -269,20 +200,6 @@ def print_candidates(ranked: Sequence[SynthesizedProgram], facts: dict[str, obje
     bound_row = ["(bound)", "-", "-", "-", "-", facts["fewest_hops"], limit_us, "100.0%", "100.0%"]
     names = ["method", "sketch", "chunks", "protocol", "channels", "hops", "time us"]
     print(columns([*names, "of bound", "links allow"], [*rows, bound_row]))
-
-
-def methods_of(args: argparse.Namespace) -> tuple[str, ...]:
-    """Return the methods to try."""
-    if args.method == "auto":
-        return searched_methods(unordered=args.any_order)
-    return (args.method,)
-
-
-def chunks_of(args: argparse.Namespace, sketched: int) -> tuple[int, ...] | None:
-    """Return the chunks a rank to try, None for the method's own; a solver takes the sketch's."""
-    if args.chunks is not None:
-        return (args.chunks,)
-    return (sketched,) if args.method in EXACT_METHODS else None
 
 
 def proof_line(best: SynthesizedProgram) -> str:

@@ -36,7 +36,6 @@ from tuccl.errors import InputError
 from tuccl.runtime import (
     NCCL_VERSION,
     Executor,
-    export_table,
     load_table,
 )
 from tuccl.runtime.nccl.versions import nccl_caveats
@@ -194,13 +193,14 @@ def run(args: argparse.Namespace) -> int:
         warn(without_simple(collectives, executor, len(topology.hosts)))
         warn(executor.pinned_knobs())
         update = stack.enter_context(Progress()).update
+        how = (lambda _: executor, options)
         if workload is not None:
-            result = tune_workload(executor, topology, workload, out, options, progress=update)
+            table = tune_workload(topology, workload, *how, path=out, progress=update)
         else:
-            result = tune(executor, topology, collectives, sizes, out, options, progress=update)
+            table = tune(topology, collectives, sizes, *how, path=out, progress=update)
     if args.plans:
-        warn(export_table(out, "mscclpp", Path(args.plans)).notes)
-    return print_result(args, result)
+        warn(table.export("mscclpp", args.plans).notes)
+    return print_result(args, table.result)
 
 
 def workload_of(

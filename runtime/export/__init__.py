@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING
 from tuccl.lazy import make_lazy
 
 if TYPE_CHECKING:
-    from tuccl.runtime.export.export import Export, export_program, export_switch, export_table
+    from tuccl.runtime.export.files import Export, export, export_switch
 
 __all__ = [
     "Export",
-    "export_program",
+    "export",
     "export_switch",
-    "export_table",
 ]
 
 make_lazy(__name__)

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import FrameType
 
 from tuccl.errors import InputError
-from tuccl.program import default_buffer_bytes
+from tuccl.program import DIALECTS, default_buffer_bytes
 from tuccl.runtime.executors.cuda import nccl_library
-from tuccl.runtime.export.export import DIALECTS, Export, export_table
+from tuccl.runtime.export.files import Export, export
 from tuccl.runtime.jobs.plugins import plugin_environment, plugin_path, tuner_variables
 from tuccl.runtime.table.store import Table, load_table
 from tuccl.runtime.table.supported_knobs import BUFFER_VARIABLES
@@ -33,7 +33,7 @@ _NO_SCHEDULER = "none"
 
 
 def run_environment(
-    table: Path,
+    table: Table | str | os.PathLike[str],
     dialect: str | None = None,
     cache: Path | None = None,
     *,
@@ -56,8 +56,8 @@ def run_environment(
         InputError: the table, dialect or preference is bad, or a plugin reads the table.
         Unavailable: ``cuda``, and that library was not built here.
     """
-    loaded = load_table(table)
-    tuned_for = loaded.lookup.dialect
+    loaded = table if isinstance(table, Table) else load_table(table)
+    table, tuned_for = loaded.folder, loaded.lookup.dialect
     if cuda:
         if tuned_for in ("nccl", "mscclpp") or dialect or scheduler or prefer:
             raise InputError(
@@ -108,7 +108,7 @@ def _msccl_environment(
     folder = (cache or cache_folder() / "exports") / name
     if dialect == "fork" and ":" in str(folder):
         raise InputError(f"{folder}: fork separates its files by ':'; set XDG_CACHE_HOME elsewhere")
-    exported = export_table(table, dialect, folder, prefer=prefer)
+    exported = export(loaded, dialect, folder, prefer=prefer)
     channels = [exported.channels, *(c.nccl.channels for c in lookup.candidates if c.nccl)]
     if scheduler:
         channels = [p.nchannels for p in loaded.programs.values()]

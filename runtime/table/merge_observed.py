@@ -11,7 +11,6 @@ import msgspec
 from tuccl.runtime.table.entry import Candidate, Entry
 from tuccl.runtime.table.lock import exclusive_use
 from tuccl.runtime.table.lookup import LookupTable
-from tuccl.runtime.table.programs import ProgramFile
 from tuccl.runtime.table.store import Table, load_table, save_table
 from tuccl.runtime.table.text import table_text
 from tuccl.selection import Selector
@@ -105,7 +104,7 @@ def merge_observed(folder: Path) -> bool:
         def learned(sealed: LookupTable) -> bytes:
             return selector.renumbered(str(folder), table_text(sealed), positions)
 
-        save_table(table, folder, stored.topology, _files(stored), learned)
+        save_table(table, folder, stored.topology, stored.files, learned)
     return True
 
 
@@ -145,11 +144,3 @@ def _with_observation(
     if stats is not None:
         stats = msgspec.structs.replace(stats, recent_us=recent_us)
     return msgspec.structs.replace(candidate, stats=stats, notes=notes)
-
-
-def _files(stored: Table) -> list[ProgramFile]:
-    """The programs as they stand: proven when the table was opened."""
-    return [
-        ProgramFile(path, (stored.folder / path).read_bytes(), program, stored.lookup.dialect, 0, 0)
-        for path, program in stored.programs.items()
-    ]

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 
+import tuccl
 from tuccl.errors import InputError
 from tuccl.program import Program, max_safe_bytes, parse_xml
 from tuccl.runtime.table.atomic_dir import previous_directory, replace_directory
-from tuccl.runtime.table.entry import Candidate
+from tuccl.runtime.table.entry import Candidate, Entry
 from tuccl.runtime.table.lookup import FORMAT, LookupTable
 from tuccl.runtime.table.preference import table_preferring
 from tuccl.runtime.table.programs import ProgramFile, program_dialect
+from tuccl.runtime.table.selection import Choice, Explanation, explain, select
 from tuccl.runtime.table.text import table_text
+from tuccl.synth.model.collective import Collective, collective_on
 from tuccl.topology import Topology, decode_topology, encode_topology, signature
+from tuccl.units import Size, size_bytes
 
 __all__ = ["Table", "check_target", "load_table", "save_table"]
 
@@ -40,12 +46,28 @@ class _Format(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Table:
-    """A table that was read from ``folder``, with its topology and programs, all proven whole."""
+    """A lookup table with its topology and programs, as they stand in ``folder``, proven whole.
+
+    `tuccl.tune` makes one, `load_table` reads one.
+    """
 
     folder: Path
     lookup: LookupTable
     topology: Topology
     programs: Mapping[str, Program]
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The entries: for each collective and range of sizes the candidates, best first."""
+        return self.lookup.entries
+
+    @property
+    def files(self) -> list[ProgramFile]:
+        """The program files, as they are in ``folder``."""
+        return [
+            ProgramFile(path, (self.folder / path).read_bytes(), program, self.lookup.dialect, 0, 0)
+            for path, program in self.programs.items()
+        ]
 
     def program(self, candidate: Candidate) -> Program | None:
         """Return the program of ``candidate``; None for the runtime's default."""
@@ -60,6 +82,81 @@ class Table:
         if preference is None:
             return self
         return replace(self, lookup=table_preferring(self.lookup, preference))
+
+    def select(
+        self,
+        collective: str | Collective,
+        size: Size,
+        *,
+        in_place: bool = False,
+        element_bytes: int = 4,
+        reduction: str = "sum",
+        prefer: str | None = None,
+    ) -> Choice:
+        """Return the candidate for a call whose whole array has ``size`` bytes, and why.
+
+        Args:
+            collective: Its name, or a `Collective` with a root.
+            size: Bytes, or text like "16M".
+            in_place: Whether output and input are the same memory.
+            element_bytes: Bytes of an element: 1, 2, 4 or 8.
+            reduction: sum, prod, min, max or avg.
+            prefer: speed or sms, instead of the table's own order.
+
+        Raises:
+            InputError: there is no such collective, datatype or preference.
+        """
+        call = collective_on(self.lookup.ranks, collective)
+        return select(
+            self.lookup,
+            call.name,
+            size_bytes(size),
+            in_place=in_place,
+            root=call.root,
+            element_bytes=element_bytes,
+            reduction=reduction,
+            prefer=prefer,
+        )
+
+    def explain(self) -> tuple[Explanation, ...]:
+        """Return the choice for every collective, placement and range of sizes, and why."""
+        return explain(self.lookup)
+
+    def compare(
+        self,
+        on: str | Callable[[Topology], Any] = "sim",
+        *,
+        baselines: Sequence[str] | None = None,
+        sizes: Size | Iterable[Size] | None = None,
+        prefer: str | None = None,
+    ) -> tuccl.Comparison:
+        """Return the table against the defaults, both timed anew, as `tuccl.compare` does."""
+        return tuccl.compare(
+            cast("tuccl.Table", self), on, baselines=baselines, sizes=sizes, prefer=prefer
+        )
+
+    def export(
+        self,
+        dialect: str,
+        path: str | os.PathLike[str],
+        *,
+        prefer: str | None = None,
+        share_scratch: bool = False,
+    ) -> tuccl.Export:
+        """Write the table as a folder that a runtime loads, as `tuccl.export` does."""
+        return tuccl.export(
+            cast("tuccl.Table", self), dialect, path, prefer=prefer, share_scratch=share_scratch
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> Table:
+        """Write the table as the folder ``path``, in one step; return the table that is there.
+
+        Raises:
+            InputError: ``path`` holds something else than a table, or cannot be written.
+        """
+        folder = Path(path)
+        lookup = save_table(self.lookup, folder, self.topology, self.files)
+        return replace(self, folder=folder, lookup=lookup)
 
 
 def save_table(
@@ -144,14 +241,15 @@ def _encode(table: LookupTable) -> bytes:
     return msgspec.json.format(msgspec.json.encode(table), indent=1) + b"\n"
 
 
-def load_table(folder: Path) -> Table:
-    """Return the table in ``folder`` with its topology and programs, after proving every file.
+def load_table(path: str | os.PathLike[str]) -> Table:
+    """Return the table in the folder ``path``, after proving every file of it.
 
     A table that is replaced while it is read is read again.
 
     Raises:
         InputError: a file is missing, damaged, or says something that cannot be.
     """
+    folder = Path(path)
     for _ in range(_TRIES):
         before = _identity(folder)
         try:

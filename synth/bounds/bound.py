@@ -34,7 +34,7 @@ from tuccl.synth.bounds.graph import (
     topology_fabric,
 )
 from tuccl.synth.bounds.partitions import GroupCuts, allreduce_cut
-from tuccl.synth.model.collective import Collective
+from tuccl.synth.model.collective import Collective, collective_on
 from tuccl.synth.model.network import topology_network
 from tuccl.topology import Topology
 
@@ -101,8 +101,13 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @lru_cache(maxsize=64)
-def bound(topology: Topology, collective: Collective, over: BoundKind = "links") -> Bound:
+def bound(topology: Topology, collective: str | Collective, over: BoundKind = "links") -> Bound:
     """Return the best algbw and latency that any algorithm for `collective` could have.
+
+    >>> from tuccl.topology import load_profile
+    >>> best = bound(load_profile("dgx-a100"), "allgather")
+    >>> round(best.algbw_gbs), best.certified, best.bottleneck[:17]
+    (343, True, '7 of 8 shards mus')
 
     ``over`` says whether switches only forward (``links``) or may also reduce and multicast, as
     NVSwitches do from H100 on (NVLS) and InfiniBand's by SHARP (``switches``).
@@ -114,11 +119,7 @@ def bound(topology: Topology, collective: Collective, over: BoundKind = "links")
         Allgather: the cut bound of ForestColl (arXiv 2402.06787), by discrete Newton over maximum
         flows; broadcast: Edmonds 1973; allreduce: partitions, after Harary and Schwenk 1974.
     """
-    if collective.ranks != topology.ranks:
-        raise InputError(
-            f"{collective.name} of {collective.ranks} ranks on a topology of {topology.ranks}: "
-            "the numbers must agree"
-        )
+    collective = collective_on(topology.ranks, collective)
     fabric = topology_fabric(topology)
     if over == "switches" and not any(n.kind in _SWITCHES for n in topology.nodes):
         return msgspec.structs.replace(bound(topology, collective), over=over)

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from tuccl.errors import InputError
 from tuccl.program import Program
 
-__all__ = ["DIALECTS", "Excess", "Limits", "excess", "fork_end", "fork_scratch_bytes", "limits_of"]
+__all__ = ["LIMITS", "Excess", "Limits", "excess", "fork_end", "fork_scratch_bytes", "limits_of"]
 
 _LEAST_FORK_END = 1 << 30
 
@@ -28,7 +28,7 @@ class Limits:
     offset: int = 32767
 
 
-DIALECTS: dict[str, Limits] = {
+LIMITS: dict[str, Limits] = {
     "executor": Limits(steps=64, threadblocks=1024, channels=32, fuses=True),
     "rccl": Limits(steps=64, threadblocks=64, channels=32, fuses=False),
     "fork": Limits(steps=256, threadblocks=216, channels=32, fuses=True),
@@ -41,11 +41,9 @@ def limits_of(dialect: str) -> Limits:
     Raises:
         InputError: there is no such dialect.
     """
-    if dialect not in DIALECTS:
-        raise InputError(
-            f"unknown dialect {dialect[:40]!r}, expected one of: {', '.join(DIALECTS)}"
-        )
-    return DIALECTS[dialect]
+    if dialect not in LIMITS:
+        raise InputError(f"unknown dialect {dialect[:40]!r}, expected one of: {', '.join(LIMITS)}")
+    return LIMITS[dialect]
 
 
 def fork_end(program: Program, nbytes: int) -> int | None:

@@ -21,6 +21,7 @@ __all__ = [
     "ROOTED",
     "Collective",
     "CollectiveName",
+    "collective_on",
 ]
 
 CollectiveName = Literal[
@@ -151,3 +152,22 @@ class Collective:
         if self.name in ("reduce-scatter", "scatter") and buffer == "o":
             return "i", offset + shift
         return ("o" if self.name not in ("reduce-scatter", "scatter") else "i"), offset
+
+
+def collective_on(ranks: int, collective: str | Collective) -> Collective:
+    """Return the collective over ``ranks`` ranks that a name stands for; its root is rank 0.
+
+    >>> collective_on(8, "allgather") == Collective("allgather", 8)
+    True
+
+    Raises:
+        InputError: the name is unknown, or the collective has another number of ranks.
+    """
+    if isinstance(collective, str):
+        return Collective(collective, ranks)
+    if collective.ranks != ranks:
+        raise InputError(
+            f"{collective.name} of {collective.ranks} ranks on a topology of {ranks}: "
+            "the numbers must agree"
+        )
+    return collective

@@ -68,20 +68,13 @@ def topology() -> Topology:
 @pytest.fixture(scope="module")
 def table(topology: Topology, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("tables") / "table"
-    tune(
-        SimExecutor(topology),
-        topology,
-        ["allgather", "allreduce"],
-        SIZES,
-        out,
-        TuneOptions(budget=12),
-    )
+    tune(topology, ["allgather", "allreduce"], SIZES, "sim", TuneOptions(budget=12), path=out)
     return out
 
 
 def test_rows_are_what_the_executor_says(table: Path, topology: Topology) -> None:
     executor = SimExecutor(topology)
-    comparison = compare(table, executor)
+    comparison = compare(table, lambda _: executor)
     assert len(comparison.rows) == 2 * len(SIZES) * len(BASELINES)
     assert comparison.label == executor.label
     stored = load_table(table)
@@ -102,7 +95,7 @@ def test_rows_are_what_the_executor_says(table: Path, topology: Topology) -> Non
 
 
 def test_a_tuned_table_does_not_regress(table: Path, topology: Topology) -> None:
-    comparison = compare(table, SimExecutor(topology))
+    comparison = compare(table, "sim")
     assert comparison.regressions == 0
     ours = [row for row in comparison.rows if row.baseline != "msccl-best"]
     assert min(row.speedup for row in ours) >= 0.999  # as fast with fewer SMs comes first
@@ -110,7 +103,7 @@ def test_a_tuned_table_does_not_regress(table: Path, topology: Topology) -> None
 
 
 def test_slower_than_the_default_is_a_regression(table: Path, topology: Topology) -> None:
-    comparison = compare(table, Slowed(topology, 50.0), ["nccl"])
+    comparison = compare(table, lambda _: Slowed(topology, 50.0), baselines=["nccl"])
     of_nccl = ("default", "nccl-")  # which are not slowed
     picked = [row for row in comparison.rows if not row.chosen.startswith(of_nccl)]
     assert picked
@@ -138,7 +131,7 @@ class SlowedInPlace(Slowed):
 
 
 def test_slower_in_one_placement_only_is_a_regression_too(table: Path, topology: Topology) -> None:
-    comparison = compare(table, SlowedInPlace(topology, 50.0), ["nccl"])
+    comparison = compare(table, lambda _: SlowedInPlace(topology, 50.0), baselines=["nccl"])
     slower = [row for row in comparison.rows if (row.speedup_ip or 1.0) < 0.99]
     assert slower
     assert all(row.regression and row.speedup >= 1.0 for row in slower)
@@ -149,9 +142,16 @@ def test_an_entry_for_one_placement_leaves_the_other_to_the_default(
     topology: Topology, tmp_path: Path
 ) -> None:
     executor = SimExecutor(topology)
-    tune(executor, topology, ["alltoall"], SIZES, tmp_path / "table", TuneOptions(budget=12))
+    tune(
+        topology,
+        ["alltoall"],
+        SIZES,
+        lambda _: executor,
+        TuneOptions(budget=12),
+        path=tmp_path / "table",
+    )
     stored = load_table(tmp_path / "table")
-    whole = compare(tmp_path / "table", executor, ["nccl"])
+    whole = compare(tmp_path / "table", lambda _: executor, baselines=["nccl"])
     assert {row.collective for row in whole.rows} == {"alltoall"}
     assert whole.regressions == 0
     inside = tuple(
@@ -164,7 +164,7 @@ def test_an_entry_for_one_placement_leaves_the_other_to_the_default(
     ]
     only = tmp_path / "only"
     save_table(msgspec.structs.replace(stored.lookup, entries=inside), only, topology, files)
-    for row in compare(only, executor, ["nccl"]).rows:
+    for row in compare(only, lambda _: executor, baselines=["nccl"]).rows:
         assert row.chosen == f"default ({row.baseline_chosen})"
         assert row.speedup == 1.0
 
@@ -174,7 +174,14 @@ def test_each_root_is_compared_at_its_own_sizes(topology: Topology, tmp_path: Pa
     parts = []
     for root, size in ((0, SIZES[0]), (2, SIZES[1])):
         out = tmp_path / f"root{root}"
-        tune(executor, topology, ["broadcast"], [size], out, TuneOptions(budget=6, root=root))
+        tune(
+            topology,
+            ["broadcast"],
+            [size],
+            lambda _: executor,
+            TuneOptions(budget=6, root=root),
+            path=out,
+        )
         parts.append(load_table(out))
     entries = tuple(e for part in parts for e in part.lookup.entries)
     files = [
@@ -186,7 +193,7 @@ def test_each_root_is_compared_at_its_own_sizes(topology: Topology, tmp_path: Pa
     ]
     both = tmp_path / "both"
     save_table(msgspec.structs.replace(parts[0].lookup, entries=entries), both, topology, files)
-    comparison = compare(both, executor, ["nccl"])
+    comparison = compare(both, lambda _: executor, baselines=["nccl"])
     assert [(r.root, r.size) for r in comparison.rows] == [(0, SIZES[0]), (2, SIZES[1])]
     assert comparison.calls == (("broadcast", 0), ("broadcast", 2))
 
@@ -201,19 +208,19 @@ def test_the_runtimes_default_is_shown_as_itself(
     )
     bare = tmp_path / "bare"
     save_table(msgspec.structs.replace(stored.lookup, entries=entries), bare, topology, [])
-    for row in compare(bare, SimExecutor(topology), ["nccl"]).rows:
+    for row in compare(bare, "sim", baselines=["nccl"]).rows:
         assert row.chosen == f"default ({row.baseline_chosen})"
         assert (row.speedup, row.speedup_ip, row.regression) == (1.0, 1.0, False)
 
 
 def test_sizes_may_be_asked_for(table: Path, topology: Topology) -> None:
-    comparison = compare(table, SimExecutor(topology), ["nccl"], [1 << 16])
+    comparison = compare(table, "sim", baselines=["nccl"], sizes=[1 << 16])
     assert {row.size for row in comparison.rows} == {1 << 16}
-    assert {row.size for row in compare(table, SimExecutor(topology)).tuned} == set(SIZES)
+    assert {row.size for row in compare(table, "sim").tuned} == set(SIZES)
 
 
 def test_the_columns_agree_with_the_rows(table: Path, topology: Topology) -> None:
-    comparison = compare(table, SimExecutor(topology), ["nccl"])
+    comparison = compare(table, "sim", baselines=["nccl"])
     by_cell = {(r.collective, r.size): r for r in comparison.rows}
     for row in comparison.tuned:
         assert row.time_us == by_cell[row.collective, row.size].tuned_us
@@ -222,18 +229,18 @@ def test_the_columns_agree_with_the_rows(table: Path, topology: Topology) -> Non
 
 
 def test_it_can_be_written_as_json(table: Path, topology: Topology) -> None:
-    decoded = msgspec.json.decode(msgspec.json.encode(compare(table, SimExecutor(topology))))
+    decoded = msgspec.json.decode(msgspec.json.encode(compare(table, "sim")))
     keys = {"collective", "size", "baseline_us", "tuned_us", "speedup", "chosen", "on"}
     assert all(keys <= set(row) for row in decoded["rows"])
 
 
 def test_bad_arguments_are_refused(table: Path, topology: Topology, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="gloo"):
-        compare(table, SimExecutor(topology), ["gloo"])
+        compare(table, "sim", baselines=["gloo"])
     with pytest.raises(InputError, match="ranks"):
-        compare(table, SimExecutor(load_profile("dgx-a100")))
+        compare(table, lambda _: SimExecutor(load_profile("dgx-a100")))
     with pytest.raises(InputError, match="no such folder"):
-        compare(tmp_path / "nothing", SimExecutor(topology))
+        compare(tmp_path / "nothing", "sim")
 
 
 def test_nccls_own_choices_are_not_simulated(
@@ -242,7 +249,7 @@ def test_nccls_own_choices_are_not_simulated(
     stock = msgspec.structs.replace(load_table(table).lookup, dialect="nccl", entries=())
     save_table(stock, tmp_path / "stock", topology, ())
     with pytest.raises(InputError, match="only NCCL itself can time"):
-        compare(tmp_path / "stock", SimExecutor(topology), ["nccl"])
+        compare(tmp_path / "stock", "sim", baselines=["nccl"])
 
 
 def samples(us: tuple[float, ...]) -> Timing:

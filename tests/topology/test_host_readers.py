@@ -21,7 +21,7 @@ from tuccl.topology import (
     decode_nccl_xml,
     path,
     path_class,
-    read_topology,
+    read_cluster,
     smi_matrix,
 )
 
@@ -65,7 +65,7 @@ def test_what_sys_cannot_tell_or_tells_wrong(tmp_path: Path) -> None:
         ("pci0000:00/0000:00:04.0", console),
     )
     (root / "sys/devices/system/node/node0").mkdir(parents=True)
-    topology, warnings = read_topology(root)
+    topology, warnings = read_cluster(root)
     # The console's display adapter is no GPU, and the only NUMA node is everybody's.
     assert (topology.ranks, [n.id for n in topology.nodes if n.kind == "cpu"]) == (3, ["cpu0"])
     rates = {x.src: (x.bandwidth, x.assumed) for x in topology.links if x.dst == "cpu0"}
@@ -89,7 +89,7 @@ def test_ports_of_a_card_share_its_slot(tmp_path: Path) -> None:
             for n, (name, text) in enumerate(adapters.items())
         ),
     )
-    topology, _ = read_topology(root)
+    topology, _ = read_cluster(root)
     nics = [topology.node(nic) for nic in topology.nics_of("n0")]
     assert [(n.device, n.guid) for n in nics] == [
         ("mlx5_0", "0002c903000e1230"),
@@ -111,7 +111,7 @@ def test_a_port_that_is_down_tells_no_rate(tmp_path: Path) -> None:
         ("pci0000:00/0000:01:00.0", {**GPU, **GEN4}),
         *((f"pci0000:00/0000:0{2 + n}:00.0", {**nic, **port}) for n, port in enumerate(ports)),
     )
-    topology, warnings = read_topology(root)
+    topology, warnings = read_cluster(root)
     assert [topology.node(nic).port_gbs for nic in topology.nics_of("n0")] == [50.0, None]
     assert any("port speed is unknown" in text for text in warnings)
 
@@ -136,22 +136,22 @@ def test_xgmi_from_the_driver_of_amd(tmp_path: Path) -> None:
             (folder / "properties").write_text(
                 f"type 11\nnode_from {node}\nnode_to {peer}\nweight {weight}\nmax_bandwidth {mbs}\n"
             )
-    topology, _ = read_topology(root)
+    topology, _ = read_cluster(root)
     pairs = [("gpu0", "gpu1"), ("gpu0", "gpu2"), ("gpu1", "gpu2")]
     assert [nvlink_gbs(topology, *pair) for pair in pairs] == [200, 50, 0]
 
 
 def test_captures_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no sys/bus/pci/devices"):
-        read_topology(tmp_path)
+        read_cluster(tmp_path)
     place = tmp_path / "sys/bus/pci/devices/0000:01:00.0"
     place.mkdir(parents=True)
     with pytest.raises(InputError, match="capture /sys with its links"):
-        read_topology(tmp_path)
+        read_cluster(tmp_path)
     place.rmdir()
     place.symlink_to("/etc")
     with pytest.raises(InputError, match="capture /sys with its links"):
-        read_topology(tmp_path)
+        read_cluster(tmp_path)
 
 
 def test_a_link_of_no_length_in_a_capture_is_refused(tmp_path: Path) -> None:
@@ -161,18 +161,18 @@ def test_a_link_of_no_length_in_a_capture_is_refused(tmp_path: Path) -> None:
         link.type, link.linkname = tarfile.SYMTYPE, "devices/" * 5000 + "!"
         tar.addfile(link)
     with pytest.raises(InputError, match="a link of more than 1024 characters"):
-        read_topology(file)
+        read_cluster(file)
 
 
 @pytest.mark.parametrize("level", ["sys", "sys/devices/pci0000:00", "."])
 def test_a_folder_of_a_capture_leads_nowhere_outside(tmp_path: Path, level: str) -> None:
     root = tmp_path / "host" / "captured"
     capture(root, ("pci0000:00/0000:01:00.0", {**GPU, **GEN4}))
-    assert read_topology(root)[0].ranks == 1
+    assert read_cluster(root)[0].ranks == 1
     folder = (root / level).rename(tmp_path / "outside")
     (root / level).symlink_to(folder)
     with pytest.raises(InputError, match=r"no GPU|no sys/bus"):
-        read_topology(root.parent)
+        read_cluster(root.parent)
 
 
 def test_a_capture_points_nowhere_outside(tmp_path: Path) -> None:
@@ -183,14 +183,14 @@ def test_a_capture_points_nowhere_outside(tmp_path: Path) -> None:
     file.unlink()
     file.symlink_to(secret)
     with pytest.raises(InputError, match="no GPU"):
-        read_topology(root)
+        read_cluster(root)
 
 
 # --- hwloc
 
 
 def test_the_public_dgx_2(shared_data: Path) -> None:
-    topology, _ = read_topology(shared_data / "topologies/hwloc/nvidiaDGX2.xml")
+    topology, _ = read_cluster(shared_data / "topologies/hwloc/nvidiaDGX2.xml")
     assert topology.ranks == 16
     assert {x.bandwidth for x in topology.links if x.kind == "nvlink"} == {150.0}
     tree = without_nvlink(topology)
@@ -216,14 +216,14 @@ def test_a_power_machine_has_nvlinks_to_its_cpus(tmp_path: Path) -> None:
         "<u64values>1000000 40000 40000 40000 1000000 40000 0 0 1000000</u64values>"
         "</distances2hetero></topology>"
     )
-    topology, warnings = read_topology(file)
+    topology, warnings = read_cluster(file)
     assert nvlink_gbs(topology, "gpu1", "gpu0") == 40
     assert {x.bandwidth for x in topology.links if x.dst == "cpu0" and x.kind == "nvlink"} == {40.0}
     # The link of an idle GPU shows 2.5 GT/s; its model's speed is taken.
     assert {x.bandwidth for x in topology.links if x.dst == "cpu0" and x.kind == "pcie"} == {15.76}
     assert any("idle GPU" in text for text in warnings)
     file.write_text(file.read_text().replace("40000 1000000 40000", "20000 1000000 40000"))
-    assert any("to OSDev:12 is 40000, but 20000 back" in w for w in read_topology(file)[1])
+    assert any("to OSDev:12 is 40000, but 20000 back" in w for w in read_cluster(file)[1])
 
 
 def test_xgmi_of_hwloc(tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_xgmi_of_hwloc(tmp_path: Path) -> None:
         "<indexes>11 12 13</indexes>"
         "<u64values>0 200000 50000 200000 0 0 50000 0 0</u64values></distances2></topology>"
     )
-    topology, _ = read_topology(file)
+    topology, _ = read_cluster(file)
     pairs = [("gpu0", "gpu1"), ("gpu0", "gpu2"), ("gpu1", "gpu2")]
     assert [nvlink_gbs(topology, *pair) for pair in pairs] == [200, 50, 0]
     assert topology.gpus[0].model == "MI250X"
@@ -263,7 +263,7 @@ def test_hwloc_files_that_are_refused(tmp_path: Path) -> None:
     ):
         file.write_text(text)
         with pytest.raises(InputError, match=r"x\.xml") as error:
-            read_topology(file, "hwloc")
+            read_cluster(file, "hwloc")
         assert expected in str(error.value)
 
 
@@ -273,23 +273,23 @@ def test_hwloc_files_that_are_refused(tmp_path: Path) -> None:
 def test_rocm_smi(tmp_path: Path) -> None:
     file = tmp_path / "topo.txt"
     file.write_bytes(rocm_text(8, near=4))
-    topology, _ = read_topology(file)
+    topology, _ = read_cluster(file)
     rows = [row.split("\t")[1:9] for row in smi_matrix(topology).splitlines()[1:9]]
     assert rows[0] == [" X ", *["XGMI"] * 3, *["SYS"] * 4]
     assert rows[7] == [*["SYS"] * 4, *["XGMI"] * 3, " X "]
     # In a ring only neighbours are one hop apart.
     file.write_bytes(rocm_text(6))
-    ring, _ = read_topology(file)
+    ring, _ = read_cluster(file)
     assert sum(x.kind == "xgmi" for x in ring.links) == 6
 
 
 def test_rocm_smi_of_a_mesh_may_say_too_much(tmp_path: Path) -> None:
     file = tmp_path / "topo.txt"
     file.write_bytes(rocm_text(8, near=8))
-    assert any("MI250X" in text for text in read_topology(file)[1])
+    assert any("MI250X" in text for text in read_cluster(file)[1])
     gfx = "".join(f"GPU[{n}]\t\t: GFX Version: \t\tgfx942\n" for n in range(8)).encode()
     file.write_bytes(rocm_text(8, near=8) + gfx)
-    topology, warnings = read_topology(file)
+    topology, warnings = read_cluster(file)
     assert not any("MI250X" in text for text in warnings)
     assert {x.bandwidth for x in topology.links if x.kind == "xgmi"} == {64.0}
 
@@ -308,7 +308,7 @@ def test_damaged_rocm_smi_is_refused(tmp_path: Path) -> None:
     ):
         file.write_text(text)
         with pytest.raises(InputError, match=r"x\.txt") as error:
-            read_topology(file)
+            read_cluster(file)
         assert expected in str(error.value)
 
 
@@ -322,7 +322,7 @@ def test_an_xml_that_begins_late(tmp_path: Path) -> None:
         for declaration in (b"", b'<?xml version="1.0" encoding="UTF-8"?>\n'):
             file = tmp_path / "host.xml"
             file.write_bytes(start + declaration + host)
-            assert read_topology(file)[0].ranks == 1
+            assert read_cluster(file)[0].ranks == 1
 
 
 def test_an_idle_gpu_takes_the_rate_of_its_model() -> None:
@@ -372,7 +372,7 @@ def test_look_alikes_say_what_to_do(text: str, expected: str, tmp_path: Path) ->
     file = tmp_path / "x.txt"
     file.write_text(text)
     with pytest.raises(InputError, match=r"x\.txt") as error:
-        read_topology(file)
+        read_cluster(file)
     assert expected in str(error.value)
     assert len(str(error.value).splitlines()) == 1
 
@@ -380,8 +380,8 @@ def test_look_alikes_say_what_to_do(text: str, expected: str, tmp_path: Path) ->
 def test_a_format_can_be_forced(tmp_path: Path) -> None:
     file = tmp_path / "x.txt"
     file.write_bytes(pack_sysfs(random_machine(2)))
-    assert read_topology(file, "sysfs")[0].ranks == read_topology(file)[0].ranks
+    assert read_cluster(file, "sysfs")[0].ranks == read_cluster(file)[0].ranks
     with pytest.raises(InputError, match="not well-formed"):
-        read_topology(file, "nccl")
+        read_cluster(file, "nccl")
     with pytest.raises(InputError, match="format 'xml' is not known"):
-        read_topology(file, "xml")
+        read_cluster(file, "xml")

@@ -27,7 +27,7 @@ from tuccl.topology import (
     Topology,
     all_paths,
     load_profile,
-    read_topology,
+    read_cluster,
     smi_matrix,
 )
 
@@ -36,7 +36,7 @@ def read(data: bytes, name: str = "machine.txt") -> Topology:
     with TemporaryDirectory() as folder:
         path = Path(folder) / name
         path.write_bytes(data)
-        topology, _ = read_topology(path)
+        topology, _ = read_cluster(path)
     assert len(all_paths(topology)) == topology.ranks * (topology.ranks - 1)
     return topology
 
@@ -59,9 +59,9 @@ def test_a_folder_is_read_as_its_tar_file(tmp_path: Path) -> None:
     machine = random_machine(4)
     root = write_sysfs(machine, tmp_path / "capture")
     expected = gpu_graph(without_nvlink(machine))
-    assert gpu_graph(read_topology(root)[0]) == expected
-    assert gpu_graph(read_topology(tmp_path)[0]) == expected
-    assert gpu_graph(read_topology(root, format="sysfs")[0]) == expected
+    assert gpu_graph(read_cluster(root)[0]) == expected
+    assert gpu_graph(read_cluster(tmp_path)[0]) == expected
+    assert gpu_graph(read_cluster(root, format="sysfs")[0]) == expected
 
 
 @pytest.mark.parametrize("name", ["dgx-1v", "ndv2", "dgx-2", "dgx-a100", "dgx-h100", "v100x4"])

@@ -13,7 +13,7 @@ from tuccl.topology import (
     join,
     load_profile,
     matrix,
-    read_topology,
+    read_cluster,
     smi_matrix,
 )
 
@@ -72,7 +72,7 @@ def test_a_tray_of_a_rack_is_printed_as_its_own_server() -> None:
 def test_a_matrix_is_read_back_with_the_same_classes(name: str, tmp_path: Path) -> None:
     printed = tmp_path / "matrix.txt"
     printed.write_text(smi_matrix(load_profile(name)))
-    topology, _ = read_topology(printed)
+    topology, _ = read_cluster(printed)
     again = cells(smi_matrix(topology))
     for row, row_again in zip(cells(printed.read_text()).values(), again.values(), strict=True):
         assert row[: len(again)] == row_again[: len(again)]

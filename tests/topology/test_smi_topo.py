@@ -16,7 +16,7 @@ from tuccl.topology import (
     overlay,
     path,
     path_class,
-    read_topology,
+    read_cluster,
     smi_matrix,
 )
 
@@ -56,7 +56,7 @@ NIC Legend:
 def read(text: str, tmp_path: Path) -> tuple[Topology, tuple[str, ...]]:
     file = tmp_path / "topo.txt"
     file.write_text(text)
-    return read_topology(file)
+    return read_cluster(file)
 
 
 def refusal(text: str, tmp_path: Path) -> str:
@@ -77,7 +77,7 @@ PUBLIC = {
 @pytest.mark.parametrize("name", PUBLIC)
 def test_public_matrices_come_back_as_printed(name: str, shared_data: Path) -> None:
     file = shared_data / "topologies" / "smi_topo" / f"{name}.txt"
-    topology, _ = read_topology(file)
+    topology, _ = read_cluster(file)
     assert (topology.ranks, len(topology.nics_of("n0"))) == PUBLIC[name][:2]
     assert path_class(topology, path(topology, 0, 1)) == PUBLIC[name][2]
     assert len(all_paths(topology)) == topology.ranks * (topology.ranks - 1)

@@ -80,7 +80,15 @@ def tuned(out: Path, executor: Stand, topology: Topology, **other: object) -> Co
     progress: Any = other.pop("progress", no_progress)
     sizes: Any = other.pop("sizes", [1 << 14])
     options: Any = {"budget": 8, "evaluation_limit": 5.0, **other}
-    tune(executor, topology, ["allgather"], sizes, out, TuneOptions(**options), progress=progress)
+    tune(
+        topology,
+        ["allgather"],
+        sizes,
+        lambda _: executor,
+        TuneOptions(**options),
+        path=out,
+        progress=progress,
+    )
     return Counter(evaluations(out))
 
 

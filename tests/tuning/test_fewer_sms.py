@@ -17,7 +17,7 @@ SIZE = 1 << 16
 @pytest.fixture(scope="module")
 def table(topology: Topology, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("sms") / "table"
-    tune(Stand(topology), topology, ["allgather"], [SIZE], out, TuneOptions(budget=60))
+    tune(topology, ["allgather"], [SIZE], Stand, TuneOptions(budget=60), path=out)
     return out
 
 
@@ -42,7 +42,7 @@ def test_a_table_holds_candidates_with_fewer_sms_than_the_fastest(table: Path) -
 
 def test_tune_prefers_what_it_is_told(table: Path, topology: Topology, tmp_path: Path) -> None:
     options = TuneOptions(budget=60, prefer="sms")
-    result = tune(Stand(topology), topology, ["allgather"], [SIZE], tmp_path / "table", options)
+    result = tune(topology, ["allgather"], [SIZE], Stand, options, path=tmp_path / "table").result
     fewest = select(load_table(tmp_path / "table").lookup, "allgather", SIZE).candidate
     fastest = select(load_table(table).lookup, "allgather", SIZE)
     assert fewest == select(load_table(table).lookup, "allgather", SIZE, prefer="sms").candidate
@@ -54,7 +54,7 @@ def test_tune_prefers_what_it_is_told(table: Path, topology: Topology, tmp_path:
 
 def test_a_preference_that_is_none_is_refused(topology: Topology, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected speed or sms"):
-        tune(Stand(topology), topology, ["allgather"], [SIZE], tmp_path, TuneOptions(prefer="us"))
+        tune(topology, ["allgather"], [SIZE], Stand, TuneOptions(prefer="us"), path=tmp_path)
 
 
 class Occupancy:

@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial
 
 from tests.tuning.conftest import evaluations, wait_for
 from tuccl.errors import InputError, Unavailable
-from tuccl.runtime import SimExecutor, load_table
+from tuccl.runtime import load_table
 from tuccl.topology import Topology, save_topology
 from tuccl.tuning import TuneOptions, tune
 from tuccl.tuning.studies.storages import close_storage, open_url
@@ -121,7 +121,7 @@ def test_a_server_that_ends_or_is_not_there_is_told(
     def call() -> None:
         options = TuneOptions(budget=BUDGET, storage=server.url)
         out = tmp_path / "table"
-        tune(SimExecutor(topology), topology, ["allgather"], [1 << 14], out, options, progress=end)
+        tune(topology, ["allgather"], [1 << 14], "sim", options, path=out, progress=end)
 
     with pytest.raises(Unavailable, match=r"storage postgresql://\.\.\.: fails"):
         call()

@@ -14,7 +14,7 @@ SIZES = [1 << 14, 1 << 20]
 @pytest.fixture(scope="module")
 def table(topology: Topology, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("reader") / "table"
-    tune(Stand(topology), topology, ["allgather"], SIZES, out, TuneOptions(budget=80))
+    tune(topology, ["allgather"], SIZES, Stand, TuneOptions(budget=80), path=out)
     return out
 
 

@@ -59,9 +59,30 @@ def test_the_nearest_come_first_and_are_legal() -> None:
 def test_a_search_begins_with_the_points_of_a_table(topology: Topology, tmp_path: Path) -> None:
     """One evaluation is enough to find what a long search found."""
     size, stand = [1 << 18], Stand(topology)
-    tune(stand, topology, ["allgather"], size, tmp_path / "table", TuneOptions(budget=60))
+    tune(
+        topology,
+        ["allgather"],
+        size,
+        lambda _: stand,
+        TuneOptions(budget=60),
+        path=tmp_path / "table",
+    )
     table = load_table(tmp_path / "table").lookup
     again = TuneOptions(budget=8, start=table)
-    warm = tune(stand, topology, ["allgather"], size, tmp_path / "warm", again)
-    cold = tune(stand, topology, ["allgather"], size, tmp_path / "cold", TuneOptions(budget=60))
+    warm = tune(
+        topology,
+        ["allgather"],
+        size,
+        lambda _: stand,
+        again,
+        path=tmp_path / "warm",
+    ).result
+    cold = tune(
+        topology,
+        ["allgather"],
+        size,
+        lambda _: stand,
+        TuneOptions(budget=60),
+        path=tmp_path / "cold",
+    ).result
     assert [row.best_us for row in warm.tuned] == [row.best_us for row in cold.tuned]

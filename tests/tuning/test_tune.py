@@ -19,7 +19,7 @@ from tuccl.runtime import (
 )
 from tuccl.topology import Topology, keep_gpus, load_profile
 from tuccl.tuning import SEARCHES, TuneOptions, TuneResult, study_folder, tune, tuned_sizes
-from tuccl.tuning.tune import no_progress
+from tuccl.tuning.joint_search import no_progress
 
 SIZES = [1 << 14, 1 << 18, 1 << 22]
 BUDGET = 14
@@ -32,8 +32,14 @@ def tuned(
     progress: Any = other.pop("progress", no_progress)
     options: Any = {"budget": BUDGET, "resume": resume, **other}
     return tune(
-        executor, topology, collectives, SIZES, out, TuneOptions(**options), progress=progress
-    )
+        topology,
+        collectives,
+        SIZES,
+        lambda _: executor,
+        TuneOptions(**options),
+        path=out,
+        progress=progress,
+    ).result
 
 
 def table_json(out: Path) -> object:
@@ -145,9 +151,7 @@ def test_sizes_are_told_apart_by_root(topology: Topology, tmp_path: Path) -> Non
     tables = []
     for root, size in ((0, 1 << 14), (2, 1 << 18)):
         out = tmp_path / f"table{root}"
-        tune(
-            Stand(topology), topology, ["broadcast"], [size], out, TuneOptions(budget=4, root=root)
-        )
+        tune(topology, ["broadcast"], [size], Stand, TuneOptions(budget=4, root=root), path=out)
         tables.append(load_table(out).lookup)
     entries = tables[0].entries + tables[1].entries
     both = msgspec.structs.replace(tables[0], entries=entries)
@@ -163,7 +167,7 @@ def test_a_broadcast_between_hosts_is_not_tuned_under_simple(hosts: int, tmp_pat
     topology = HAND.mesh(hosts, 4)
     executor = SimExecutor(topology)
     options = TuneOptions(budget=12)
-    tune(executor, topology, ["broadcast"], [1 << 25], tmp_path / "table", options)
+    tune(topology, ["broadcast"], [1 << 25], lambda _: executor, options, path=tmp_path / "table")
     points = [json.loads(each)["point"] for each in evaluations(tmp_path / "table")]
     protocols = {
         protocol for p in points for protocol in ("Simple", "LL", "LL128") if f"/{protocol}/" in p
@@ -367,13 +371,13 @@ def test_a_storage_by_url_is_shared(topology: Topology, tmp_path: Path) -> None:
 def test_sizes_that_ranks_cannot_share_are_tuned_at_one_nearby(tmp_path: Path) -> None:
     machine = keep_gpus(load_profile("v100x4"), [0, 1, 2])
     tuned = tune(
-        SimExecutor(machine),
         machine,
         ["allgather"],
         [1 << 20],
-        tmp_path / "t",
+        "sim",
         TuneOptions(budget=4),
-    ).tuned[0]
+        path=tmp_path / "t",
+    ).result.tuned[0]
     assert tuned.size % 3 == 0
     assert (1 << 20) * 63 / 64 <= tuned.size <= 1 << 20
     assert tuned.evaluations >= 1
@@ -392,31 +396,34 @@ def test_a_time_limit_that_left_no_evaluation_is_no_search(
 
 def test_a_table_is_of_one_nccl(topology: Topology, tmp_path: Path) -> None:
     out, size = tmp_path / "t", [1 << 16]
-    tune(
-        Stand(topology), topology, ["reduce"], size, out, TuneOptions(budget=2, nccl_version="2.12")
-    )
+    tune(topology, ["reduce"], size, Stand, TuneOptions(budget=2, nccl_version="2.12"), path=out)
     assert load_table(out).lookup.baseline == "nccl 2.12"
     with pytest.raises(InputError, match=r"nccl 2\.12"):
-        tune(Stand(topology), topology, ["gather"], size, out, TuneOptions(budget=2))
-    tune(Stand(topology), topology, ["reduce"], size, out, TuneOptions(budget=2))
+        tune(topology, ["gather"], size, Stand, TuneOptions(budget=2), path=out)
+    tune(topology, ["reduce"], size, Stand, TuneOptions(budget=2), path=out)
     assert load_table(out).lookup.baseline == "nccl 2.19"
 
 
 def test_a_table_keeps_the_entries_of_other_roots(topology: Topology, tmp_path: Path) -> None:
     out = tmp_path / "t"
     for root in (0, 2, 0):
-        tune(
-            Stand(topology), topology, ["gather"], [1 << 16], out, TuneOptions(budget=2, root=root)
-        )
+        tune(topology, ["gather"], [1 << 16], Stand, TuneOptions(budget=2, root=root), path=out)
     assert sorted(entry.root or 0 for entry in load_table(out).lookup.entries) == [0, 2]
 
 
 def test_a_table_keeps_other_collectives_and_other_machines_are_refused(tmp_path: Path) -> None:
     machine, out = load_profile("v100x4"), tmp_path / "t"
     executor = SimExecutor(machine)
-    tune(executor, machine, ["allgather", "reduce"], [1 << 16], out, TuneOptions(budget=3))
+    tune(
+        machine,
+        ["allgather", "reduce"],
+        [1 << 16],
+        lambda _: executor,
+        TuneOptions(budget=3),
+        path=out,
+    )
     before = load_table(out).lookup
-    tune(executor, machine, ["reduce"], [1 << 20], out, TuneOptions(budget=3))
+    tune(machine, ["reduce"], [1 << 20], lambda _: executor, TuneOptions(budget=3), path=out)
     after = load_table(out).lookup
     kept = [e for e in before.entries if e.collective == "allgather"]
     assert [e for e in after.entries if e.collective == "allgather"] == kept
@@ -424,7 +431,7 @@ def test_a_table_keeps_other_collectives_and_other_machines_are_refused(tmp_path
     assert reduce == {(1 << 15, 1 << 17), (1 << 17, 1 << 19), (1 << 19, 1 << 21)}
     smaller = keep_gpus(machine, [0, 1])
     with pytest.raises(InputError, match="of machine"):
-        tune(SimExecutor(smaller), smaller, ["reduce"], [1 << 20], out, TuneOptions(budget=3))
+        tune(smaller, ["reduce"], [1 << 20], "sim", TuneOptions(budget=3), path=out)
     assert load_table(out).lookup == after
 
 
@@ -437,11 +444,11 @@ def answered(out: Path, collective: str, nbytes: int) -> str | None:
 def test_a_table_grows_and_the_newer_entry_wins_by_size(topology: Topology, tmp_path: Path) -> None:
     out, sizes = tmp_path / "t", [1 << 14, 1 << 17, 1 << 20, 1 << 23]
     wide = TuneOptions(budget=BUDGET)
-    tune(Stand(topology), topology, ["allgather", "reduce"], sizes, out, wide)
+    tune(topology, ["allgather", "reduce"], sizes, Stand, wide, path=out)
     before = {n: answered(out, "allgather", n) for n in sizes}
     reduce_before = [e for e in load_table(out).lookup.entries if e.collective == "reduce"]
     small = TuneOptions(budget=1, resume=True)
-    tune(Stand(topology), topology, ["allgather"], [1 << 15, 1 << 17], out, small)
+    tune(topology, ["allgather"], [1 << 15, 1 << 17], Stand, small, path=out)
     assert {n: answered(out, "allgather", n) for n in sizes[2:]} == {
         n: before[n] for n in sizes[2:]
     }
@@ -455,7 +462,7 @@ def test_a_table_grows_and_the_newer_entry_wins_by_size(topology: Topology, tmp_
 def test_between_two_tunes_the_default_runs(topology: Topology, tmp_path: Path) -> None:
     out = tmp_path / "t"
     for sizes in ([1 << 12], [1 << 24], [1 << 18]):
-        tune(Stand(topology), topology, ["allgather"], sizes, out, TuneOptions(budget=BUDGET))
+        tune(topology, ["allgather"], sizes, Stand, TuneOptions(budget=BUDGET), path=out)
     assert sorted({(e.min_bytes, e.max_bytes) for e in load_table(out).lookup.entries}) == [
         (1 << 11, 1 << 13),
         (1 << 13, 1 << 17),
@@ -469,6 +476,6 @@ def test_between_two_tunes_the_default_runs(topology: Topology, tmp_path: Path) 
 
 def test_entries_of_another_nccl_are_not_mixed_in(topology: Topology, tmp_path: Path) -> None:
     out, options = tmp_path / "t", TuneOptions(budget=2, nccl_version="2.12")
-    tune(Stand(topology), topology, ["allgather"], [1 << 14, 1 << 20], out, options)
+    tune(topology, ["allgather"], [1 << 14, 1 << 20], Stand, options, path=out)
     with pytest.raises(InputError, match=r"nccl 2\.12"):
-        tune(Stand(topology), topology, ["allgather"], [1 << 14], out, TuneOptions(budget=2))
+        tune(topology, ["allgather"], [1 << 14], Stand, TuneOptions(budget=2), path=out)

@@ -9,8 +9,9 @@ from tuccl.cli import main
 from tuccl.errors import Infeasible, InputError
 from tuccl.mscclpp import parse_plan, verify_plan
 from tuccl.program import Knobs
-from tuccl.runtime import PlanSimExecutor, PlanSimulator, export_table, load_table, time_baseline
+from tuccl.runtime import PlanSimExecutor, PlanSimulator, load_table, time_baseline
 from tuccl.runtime.executors.plan_sim import plan_knobs
+from tuccl.runtime.export import export
 from tuccl.synth import Collective, PlanKnobs, lower, lower_to_plan, msccl_default
 from tuccl.topology import Topology, join, keep_gpus, load_profile, save_topology
 from tuccl.tuning import TuneOptions, TuneResult, tune
@@ -21,14 +22,14 @@ OPTIONS = TuneOptions(budget=12, dialect="mscclpp")
 
 
 def tuned(out: Path, topology: Topology, collectives: list[str]) -> TuneResult:
-    return tune(PlanSimExecutor(topology), topology, collectives, SIZES, out, OPTIONS)
+    return tune(topology, collectives, SIZES, PlanSimExecutor, OPTIONS, path=out).result
 
 
 def test_exported_plans_take_the_times_that_the_table_has(tmp_path: Path) -> None:
     result = tuned(tmp_path / "table", HOST, ["allgather"])
     assert result.label.startswith("simulated MSCCL++")
     assert all((row.best_us or row.default_us) < row.default_us for row in result.tuned)
-    export_table(tmp_path / "table", "mscclpp", tmp_path / "plans")
+    export(tmp_path / "table", "mscclpp", tmp_path / "plans")
     calls = json.loads((tmp_path / "plans" / "selection.json").read_text())["plans"]
     simulator = PlanSimulator(HOST)
     for row in result.tuned:
@@ -63,7 +64,7 @@ def test_two_hosts_and_a_root_are_tuned_without_what_plans_lack(tmp_path: Path) 
     }
     assert protocols == {"Simple"}
     assert {entry.collective for entry in table.entries} == {"broadcast", "gather"}
-    exported = export_table(tmp_path / "table", "mscclpp", tmp_path / "plans")
+    exported = export(tmp_path / "table", "mscclpp", tmp_path / "plans")
     assert any("broadcast" in file.name for file in exported.files)
     assert not any("gather" in file.name for file in exported.files)
 
@@ -84,7 +85,7 @@ def test_one_command_makes_a_folder_that_a_job_loads(
 def test_the_table_is_for_mscclpp_alone(tmp_path: Path) -> None:
     tuned(tmp_path / "table", HOST, ["allgather"])
     with pytest.raises(InputError, match="tuned for MSCCL"):
-        export_table(tmp_path / "table", "executor", tmp_path / "programs")
+        export(tmp_path / "table", "executor", tmp_path / "programs")
 
 
 def test_the_default_to_beat_is_nccl_as_its_own_kernels_run_it() -> None:

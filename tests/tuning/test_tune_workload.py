@@ -19,7 +19,7 @@ JOB = Workload(
 
 
 def tuned(out: Path, executor: Stand, topology: Topology, **options: object) -> TuneResult:
-    return tune_workload(executor, topology, JOB, out, TuneOptions(**options))  # type: ignore[arg-type]
+    return tune_workload(topology, JOB, lambda _: executor, TuneOptions(**options), path=out).result  # type: ignore[arg-type]
 
 
 def test_the_gain_is_that_of_all_calls(topology: Topology, tmp_path: Path) -> None:

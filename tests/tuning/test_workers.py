@@ -33,7 +33,7 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
 def tuned(out: Path, executor: Stand, topology: Topology, **other: object) -> Counter[str]:
     """The evaluations that a tune has stored at its end, each with its count."""
     options: Any = {"budget": BUDGET, **other}
-    tune(executor, topology, ["allgather"], [1 << 14], out, TuneOptions(**options))
+    tune(topology, ["allgather"], [1 << 14], lambda _: executor, TuneOptions(**options), path=out)
     return Counter(evaluations(out))
 
 

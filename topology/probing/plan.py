@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from tuccl.errors import InputError
+from tuccl.files import printable_path, read_bounded
 from tuccl.topology.graph import Topology, quoted
-from tuccl.topology.json_files import printable_path, read_bounded
 from tuccl.topology.probing.prober import Pair
 
 __all__ = [

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from tuccl.errors import InputError
-from tuccl.topology.json_files import decode_reason, printable_path, read_bounded, write_file
+from tuccl.files import decode_reason, printable_path, read_bounded, write_file
 from tuccl.topology.probing.plan import Endpoint
 from tuccl.topology.probing.prober import Load, Pair, PairTimes, Prober
 

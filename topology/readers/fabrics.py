@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from tuccl.errors import InputError
-from tuccl.topology.json_files import printable_path, read_bounded
+from tuccl.files import printable_path, read_bounded
 from tuccl.topology.readers.ibnetdiscover import IBNETDISCOVER
 from tuccl.topology.readers.infragraph import INFRAGRAPH
 from tuccl.topology.readers.kubernetes import KUBERNETES

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from tuccl.errors import InputError
+from tuccl.files import printable_path
 from tuccl.topology import rates
 from tuccl.topology.graph import Topology, quoted
-from tuccl.topology.json_files import printable_path
 from tuccl.topology.models import gpu_architecture, is_gpu_class, is_nic_class
 from tuccl.topology.readers.pci_tree import Function, PciTree
 from tuccl.topology.readers.reader import Reader

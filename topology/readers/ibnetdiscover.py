@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 from tuccl.errors import InputError
+from tuccl.files import printable_path
 from tuccl.topology.graph import quoted
-from tuccl.topology.json_files import printable_path
 from tuccl.topology.readers.reader import Reader
 from tuccl.topology.switches import Adapter, Fabric, Trunk
 

@@ -6,8 +6,8 @@ import re
 from collections import Counter, defaultdict
 
 from tuccl.errors import InputError
+from tuccl.files import printable_path
 from tuccl.topology.graph import quoted
-from tuccl.topology.json_files import printable_path
 from tuccl.topology.readers.inventory import (
     Inventory,
     check_count,

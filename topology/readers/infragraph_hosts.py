@@ -7,9 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 from tuccl.errors import InputError
+from tuccl.files import printable_path
 from tuccl.topology import rates
 from tuccl.topology.graph import Link, LinkKind, Node, NodeKind, Topology, quoted
-from tuccl.topology.json_files import printable_path
 from tuccl.topology.rates import Rate
 from tuccl.topology.readers.inventory import Component, Inventory, Wire, is_nic, part_of
 from tuccl.topology.switches import natural

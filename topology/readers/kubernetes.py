@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from tuccl.errors import InputError
-from tuccl.topology.json_files import printable_path
+from tuccl.files import printable_path
 from tuccl.topology.readers.reader import Reader
 from tuccl.topology.readers.slurm import tree_of
 from tuccl.topology.readers.yaml_files import decode_values

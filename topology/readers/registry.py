@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 from tuccl.errors import InputError
+from tuccl.files import printable_path, read_bounded
 from tuccl.topology.files import decode_topology
 from tuccl.topology.graph import Topology
-from tuccl.topology.json_files import printable_path, read_bounded
 from tuccl.topology.readers.fabrics import FABRIC_READERS
 from tuccl.topology.readers.hwloc import HWLOC
 from tuccl.topology.readers.look_alikes import look_alike
@@ -18,7 +18,7 @@ from tuccl.topology.readers.rocm_smi import ROCM_SMI
 from tuccl.topology.readers.smi_topo import SMI_TOPO
 from tuccl.topology.readers.sysfs import SYSFS, read_sysfs
 
-__all__ = ["HOST_READERS", "read_topology"]
+__all__ = ["HOST_READERS", "read_host"]
 
 _MOST_BYTES = 1 << 28
 
@@ -54,7 +54,7 @@ HOST_READERS: tuple[Reader[Topology], ...] = (
 )
 
 
-def read_topology(
+def read_host(
     path: str | os.PathLike[str], format: str | None = None, name: str | None = None
 ) -> tuple[Topology, tuple[str, ...]]:
     """Return the machine that a file of any known format describes, and warnings about it.

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, field
 
 from tuccl.errors import InputError
+from tuccl.files import printable_path
 from tuccl.topology.graph import Topology, quoted
-from tuccl.topology.json_files import printable_path
 from tuccl.topology.readers.reader import Reader
 from tuccl.topology.readers.system import host_of
 from tuccl.topology.readers.xml_tree import Element

@@ -7,8 +7,8 @@ import re
 import msgspec
 
 from tuccl.errors import InputError
+from tuccl.files import printable_path
 from tuccl.topology.graph import quoted
-from tuccl.topology.json_files import printable_path
 from tuccl.topology.readers.reader import Reader
 from tuccl.topology.readers.slurm import SlurmSwitches, blocks_joined, tree_of
 from tuccl.topology.readers.yaml_files import decode_values

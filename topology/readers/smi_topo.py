@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tuccl.errors import InputError
+from tuccl.files import printable_path
 from tuccl.topology.graph import Topology, quoted
-from tuccl.topology.json_files import printable_path
 from tuccl.topology.readers.classes import PHB, PIX, PXB, SYS, Classes, system_of_classes
 from tuccl.topology.readers.reader import Reader
 from tuccl.topology.readers.system import host_of

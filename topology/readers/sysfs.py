@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tuccl.errors import InputError
+from tuccl.files import printable_path
 from tuccl.topology.graph import Topology, quoted
-from tuccl.topology.json_files import printable_path
 from tuccl.topology.models import is_gpu_class, is_nic_class
 from tuccl.topology.readers.kfd import add_xgmi
 from tuccl.topology.readers.pci_tree import Function, PciTree

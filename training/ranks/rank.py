@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 import tuccl.torch  # noqa: F401 - registers the backend
 from tuccl.errors import TucclError
-from tuccl.topology.json_files import write_file
+from tuccl.files import write_file
 from tuccl.training.bucket_schedule import BucketSchedule
 from tuccl.training.costs import Cost, Costs, server_costs, through
 from tuccl.training.job import RESULTS_FILE, Job, MethodResult

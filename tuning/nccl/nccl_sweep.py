@@ -25,17 +25,16 @@ from tuccl.runtime.table import check_target, ranges_from_sizes
 from tuccl.topology import Topology, signature
 from tuccl.tuning.existing_table import entries_to_keep
 from tuccl.tuning.final_round import beats
-from tuccl.tuning.nccl.sweep_journal import SweepJournal
-from tuccl.tuning.nccl.sweep_runs import CHANNELS, MOST_CANDIDATES, ConfigurationSweep, TimesBySize
-from tuccl.tuning.options import TuneOptions
-from tuccl.tuning.tune import (
+from tuccl.tuning.joint_search import (
     Progress,
-    SizeSummary,
-    TuneResult,
     check_searched,
     new_table,
     no_progress,
 )
+from tuccl.tuning.nccl.sweep_journal import SweepJournal
+from tuccl.tuning.nccl.sweep_runs import CHANNELS, MOST_CANDIDATES, ConfigurationSweep, TimesBySize
+from tuccl.tuning.options import TuneOptions
+from tuccl.tuning.tuned_table import SizeSummary, TuneResult
 
 __all__ = ["tune_nccl"]
 

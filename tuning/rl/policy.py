@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from tuccl.errors import InputError
-from tuccl.topology.json_files import decode_reason, printable_path, read_bounded, write_file
+from tuccl.files import decode_reason, printable_path, read_bounded, write_file
 from tuccl.tuning.rl.action import Action
 from tuccl.tuning.rl.bandit import Belief, distance
 from tuccl.tuning.rl.state import State

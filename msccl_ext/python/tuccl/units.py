@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from tuccl.errors import InputError
 
-__all__ = ["format_bytes", "parse_range", "parse_size"]
+__all__ = ["Size", "format_bytes", "parse_range", "parse_size", "size_bytes", "sizes_bytes"]
 
 _SIZE = re.compile(r"([0-9]{1,18})([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _POWER = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 _MOST_SIZES = 4096
+
+Size = int | str
+"""Bytes of a call's whole array: a number, or text like ``"16M"``."""
 
 
 def parse_size(text: str) -> int:
@@ -46,6 +50,39 @@ def parse_range(text: str) -> list[int]:
     if high < low:
         raise InputError(f"range {text[:40]!r}: the last size is smaller than the first")
     return _walk(low, high, rest[1] if len(rest) == 2 else "x2", text)
+
+
+def size_bytes(size: Size) -> int:
+    """Return the bytes of ``size``.
+
+    >>> size_bytes(4096), size_bytes("16M")
+    (4096, 16777216)
+
+    Raises:
+        InputError: it is no positive size.
+    """
+    if isinstance(size, str):
+        return parse_size(size)
+    if size < 1:
+        raise InputError(f"size {size}: expected at least 1 byte")
+    return size
+
+
+def sizes_bytes(sizes: Size | Iterable[Size]) -> list[int]:
+    """Return the bytes of each of ``sizes``: one size, several, or a range.
+
+    >>> sizes_bytes(["1K", 4096]), sizes_bytes("1K:16K:x4")
+    ([1024, 4096], [1024, 4096, 16384])
+
+    Raises:
+        InputError: one is no positive size, or there is none.
+    """
+    if isinstance(sizes, str):
+        return parse_range(sizes)
+    each = [size_bytes(size) for size in ([sizes] if isinstance(sizes, int) else sizes)]
+    if not each:
+        raise InputError("sizes: expected at least one")
+    return each
 
 
 def _walk(low: int, high: int, pace: str, text: str) -> list[int]:

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tuccl.runtime import export_table, load_table, run_environment, save_table, select
+from tuccl.runtime import load_table, run_environment, save_table, select
+from tuccl.runtime.export import export
 from tuccl.runtime.jobs.plugins import (
     SchedulerCall,
     TunerCall,
@@ -64,7 +65,7 @@ def test_run_loads_both_and_the_export_says_what_needs_the_tuner(
     assert list(Path(variables["MSCCL_ALGO_DIR"]).glob("*.xml"))
     assert int(variables["NCCL_MIN_NCHANNELS"]) >= RING.channels
     assert any("only tuccl's tuner plugin sets" in note for note in notes)
-    exported = export_table(folder, "executor", tmp_path / "out")
+    exported = export(folder, "executor", tmp_path / "out")
     assert len(exported.files) == 1
 
 
@@ -82,8 +83,8 @@ def test_dialects_without_a_tuner_have_no_algorithms(hand: SimpleNamespace) -> N
 def test_exports_without_a_tuner_give_the_next_program(
     folder: Path, tmp_path: Path, dialect: str
 ) -> None:
-    executor = export_table(folder, "executor", tmp_path / "executor")
-    without = export_table(folder, dialect, tmp_path / "out")
+    executor = export(folder, "executor", tmp_path / "executor")
+    without = export(folder, dialect, tmp_path / "out")
     programs = [f for f in without.files if f.suffix in (".xml", ".json") and f.stem[-1].isalnum()]
     assert len(programs) > len(executor.files)
     assert dialect == "mscclpp" or any("the next best runs" in note for note in without.notes)

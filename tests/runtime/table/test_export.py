@@ -14,7 +14,7 @@ import pytest
 
 from tuccl.errors import InputError
 from tuccl.program import Gpu, Knobs, Program, parse_xml, verify
-from tuccl.runtime.export.export import double_match, export_table
+from tuccl.runtime.export.files import double_match, export
 from tuccl.runtime.jobs.launch import run_environment
 from tuccl.runtime.table.programs import program_file
 from tuccl.runtime.table.selection import select
@@ -74,7 +74,7 @@ def test_at_most_one_program_fits_and_it_is_the_tables_choice(
     topology = hand.mesh()
     table, files = hand.usual_table(topology)
     save_table(table, tmp_path / "t", topology, files)
-    exported = export_table(tmp_path / "t", dialect, tmp_path / "out")
+    exported = export(tmp_path / "t", dialect, tmp_path / "out")
     texts = {file: file.read_bytes() for file in exported.files}
     stored = load_table(tmp_path / "t")
     kept = " ".join(exported.notes)
@@ -107,7 +107,7 @@ def test_at_most_one_program_fits_and_it_is_the_tables_choice(
 
 
 def test_holes_stay_holes(hand: SimpleNamespace, stored: Path, tmp_path: Path) -> None:
-    exported = export_table(stored, "executor", tmp_path / "out")
+    exported = export(stored, "executor", tmp_path / "out")
     for nbytes in (256, 8192, 1 << 26, 1 << 31):
         call = Call("allgather", nbytes // 4 // hand.ranks, 4, hand.ranks, False)
         assert not any(fits(f.read_bytes(), call, "executor") for f in exported.files)
@@ -115,7 +115,7 @@ def test_holes_stay_holes(hand: SimpleNamespace, stored: Path, tmp_path: Path) -
 
 @pytest.mark.parametrize("dialect", ["executor", "fork"])
 def test_every_file_verifies_in_its_dialect(stored: Path, tmp_path: Path, dialect: str) -> None:
-    exported = export_table(stored, dialect, tmp_path / "out")
+    exported = export(stored, dialect, tmp_path / "out")
     written = set((tmp_path / "out").iterdir()) - {exported.config}
     assert sorted(exported.files) == sorted(written) == list(exported.files)
     for file in exported.files:
@@ -125,7 +125,7 @@ def test_every_file_verifies_in_its_dialect(stored: Path, tmp_path: Path, dialec
 
 def test_rccl_gets_only_what_it_can_run(stored: Path, tmp_path: Path) -> None:
     """Fused steps do not exist there: all programs give way to the default, with the reason."""
-    exported = export_table(stored, "rccl", tmp_path / "out")
+    exported = export(stored, "rccl", tmp_path / "out")
     assert exported.files == () and (tmp_path / "out").is_dir()
     assert any("left out: not rccl" in note for note in exported.notes)
     assert sum("tune with --dialect rccl" in note for note in exported.notes) == 1
@@ -151,7 +151,7 @@ def test_the_fork_gets_no_program_that_it_has_no_scratch_for(
         hand.entry(1 << 36, None, hand.candidate(file, 1.0)),
     ]
     save_table(hand.table_of(topology, *entries), tmp_path / "t", topology, [file])
-    exported = export_table(tmp_path / "t", "fork", tmp_path / "out")
+    exported = export(tmp_path / "t", "fork", tmp_path / "out")
     tops = [parse_xml(f.read_bytes(), "x").max_bytes for f in exported.files]
     assert tops == [4 << 30]
     assert sum("over 16 GiB of scratch" in note for note in exported.notes) == 1
@@ -170,7 +170,7 @@ def test_the_fork_is_told_the_threads_that_were_tuned(
         for n, p, threads in tuned
     ]
     save_table(hand.table_of(topology, *entries), tmp_path / "t", topology, made.values())
-    exported = export_table(tmp_path / "t", "fork", tmp_path / "out")
+    exported = export(tmp_path / "t", "fork", tmp_path / "out")
     programs = [parse_xml(f.read_bytes(), "x") for f in exported.files]
     threads = {p.min_bytes: p.nthreads for p in programs}
     assert threads == {1 << n: 0 if count == 384 else count for n, _, count in tuned}
@@ -187,7 +187,7 @@ def test_the_fork_keeps_the_four_best(hand: SimpleNamespace, tmp_path: Path) -> 
         for n in range(10, 20)
     ]
     save_table(hand.table_of(topology, *entries), tmp_path / "t", topology, made.values())
-    exported = export_table(tmp_path / "t", "fork", tmp_path / "out")
+    exported = export(tmp_path / "t", "fork", tmp_path / "out")
     assert len(exported.files) == 4
     lows = {parse_xml(f.read_bytes(), "x").min_bytes for f in exported.files}
     assert lows == {1 << 18, 1 << 19}
@@ -195,7 +195,7 @@ def test_the_fork_keeps_the_four_best(hand: SimpleNamespace, tmp_path: Path) -> 
 
 
 def test_the_forks_list_names_each_file_with_its_calls(stored: Path, tmp_path: Path) -> None:
-    exported = export_table(stored, "fork", tmp_path / "o & <ut>")
+    exported = export(stored, "fork", tmp_path / "o & <ut>")
     assert exported.config is not None
     first, *loads, last = exported.config.read_text().splitlines()
     assert (first, last) == ("<msccl_algos>", "</msccl_algos>")
@@ -205,14 +205,14 @@ def test_the_forks_list_names_each_file_with_its_calls(stored: Path, tmp_path: P
         algo = ElementTree.parse(file).getroot().attrib
         said = (load["minbytes"], load["maxbytes"], load["proto"])
         assert said == (algo["minBytes"], algo["maxBytes"], algo["proto"])
-    assert export_table(stored, "executor", tmp_path / "x").config is None
+    assert export(stored, "executor", tmp_path / "x").config is None
 
 
 @pytest.mark.parametrize("folder", ["x" * 200 + "/" + "y" * 60, 'quo"ted'])
 def test_the_fork_gets_no_list_that_it_would_misread(
     stored: Path, tmp_path: Path, folder: str
 ) -> None:
-    exported = export_table(stored, "fork", tmp_path / folder)
+    exported = export(stored, "fork", tmp_path / folder)
     assert exported.files and exported.config is None
     assert not (tmp_path / folder / "msccl-config.xml").exists()
     assert any("MSCCL_XML_FILES" in note for note in exported.notes)
@@ -220,15 +220,15 @@ def test_the_fork_gets_no_list_that_it_would_misread(
 
 def test_an_export_replaces_an_export_and_nothing_else(stored: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    first = export_table(stored, "executor", out)
+    first = export(stored, "executor", out)
     stamps = {f: f.stat().st_ino for f in first.files}
-    assert export_table(stored, "executor", out) == first
+    assert export(stored, "executor", out) == first
     assert {f: f.stat().st_ino for f in first.files} == stamps, "rewritten without need"
-    export_table(stored, "fork", out)
+    export(stored, "fork", out)
     (out / "notes.txt").write_text("mine")
     before = sorted(out.iterdir())
     with pytest.raises(InputError, match=r"notes\.txt"):
-        export_table(stored, "executor", out)
+        export(stored, "executor", out)
     assert sorted(out.iterdir()) == before
 
 
@@ -249,11 +249,11 @@ def test_disagreeing_buffers_stay_the_runtimes_own(hand: SimpleNamespace, tmp_pa
         save_table(hand.table_of(topology, *entries), folder, topology, made.values())
         return folder
 
-    agreed = export_table(saved(1 << 20, 1 << 20), "executor", tmp_path / "a")
+    agreed = export(saved(1 << 20, 1 << 20), "executor", tmp_path / "a")
     assert agreed.buffers["Simple"] == 1 << 20
     assert any("threads not honoured" in note for note in agreed.notes)
     assert any("set NCCL_BUFFSIZE=1048576" in note for note in agreed.notes)
-    mixed = export_table(saved(1 << 20, 1 << 21), "executor", tmp_path / "b")
+    mixed = export(saved(1 << 20, 1 << 21), "executor", tmp_path / "b")
     assert mixed.buffers["Simple"] == 4 << 20
     assert any("one for the whole process" in note for note in mixed.notes)
     assert not any("set NCCL_BUFFSIZE" in note for note in mixed.notes)
@@ -265,13 +265,13 @@ def test_rooted_and_typed_entries_are_left_out(hand: SimpleNamespace, tmp_path: 
     entry = hand.entry(512, 1024, hand.candidate(made["LL"], 1.0))
     typed = msgspec.structs.replace(entry, datatype_class="4-byte")
     save_table(hand.table_of(topology, typed), tmp_path / "t", topology, made.values())
-    exported = export_table(tmp_path / "t", "executor", tmp_path / "out")
+    exported = export(tmp_path / "t", "executor", tmp_path / "out")
     assert not exported.files
     assert any("ignore the datatype" in note for note in exported.notes)
 
 
 def test_double_match_sees_what_it_should(stored: Path, tmp_path: Path) -> None:
-    exported = export_table(stored, "executor", tmp_path / "out")
+    exported = export(stored, "executor", tmp_path / "out")
     contents = {f.name: f.read_bytes() for f in exported.files}
     assert double_match(contents, "executor") is None
     twice = contents | {"zzz.xml": next(iter(contents.values()))}
@@ -280,7 +280,7 @@ def test_double_match_sees_what_it_should(stored: Path, tmp_path: Path) -> None:
 
 def test_unknown_dialects_are_refused(stored: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="dialect"):
-        export_table(stored, "nccl", tmp_path / "out")
+        export(stored, "nccl", tmp_path / "out")
     assert load_table(stored).lookup and not (tmp_path / "out").exists()
 
 
@@ -300,7 +300,7 @@ def test_shipped_programs_make_the_whole_way(
     save_table(hand.table_of(topology, *entries), tmp_path / "t", topology, made)
     stored = load_table(tmp_path / "t")
     assert {c.sha256 for c in stored.lookup.candidates if c.program} == {f.sha256 for f in made}
-    exported = export_table(tmp_path / "t", "executor", tmp_path / "out")
+    exported = export(tmp_path / "t", "executor", tmp_path / "out")
     assert len(made) >= 5 and len(exported.files) >= len({f.sha256 for f in made})
     for i, file in enumerate(made):
         nbytes = (1 << (20 + i)) + (1 << 19)
@@ -329,7 +329,7 @@ def test_several_collectives_in_one_folder_keep_apart(
         made.append(file)
     table = msgspec.structs.replace(hand.table_of(topology, *entries), dialect=dialect)
     save_table(table, tmp_path / "t", topology, made)
-    exported = export_table(tmp_path / "t", dialect, tmp_path / "out")
+    exported = export(tmp_path / "t", dialect, tmp_path / "out")
     texts = [file.read_bytes() for file in exported.files]
     pick, fitted = random.Random(3), set()
     for _ in range(2000):

@@ -17,7 +17,7 @@ import pytest
 from tests.programs import ring_allreduce, ring_reduce_scatter
 from tuccl.errors import Infeasible, InputError
 from tuccl.mscclpp import ExecutionPlan, parse_plan, verify_plan
-from tuccl.runtime.export.export import export_program, export_switch, export_table
+from tuccl.runtime.export.files import export, export_switch
 from tuccl.runtime.table.programs import program_file
 from tuccl.runtime.table.selection import select
 from tuccl.runtime.table.store import load_table, save_table
@@ -109,7 +109,7 @@ def request(collective: str, nbytes: int, **changes: object) -> SimpleNamespace:
 def sums(tmp_path: Path) -> Path:
     """An export of one allreduce for both placements."""
     program = ring_allreduce(4).replace(min_bytes=256, max_bytes=1 << 20)
-    return export_program(program, tmp_path / "sums").files[0].parent
+    return export(program, "mscclpp", tmp_path / "sums").files[0].parent
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def selected(sums: Path, mscclpp: Builder) -> Iterator[Any]:
 def test_every_choice_of_the_table_becomes_a_plan_that_is_proved(
     hand: SimpleNamespace, stored: Path, tmp_path: Path
 ) -> None:
-    exported = export_table(stored, "mscclpp", tmp_path / "out")
+    exported = export(stored, "mscclpp", tmp_path / "out")
     assert {file.name for file in exported.files} >= {"tuccl_plans.py", "selection.json"}
     plans = plans_of(tmp_path / "out")
     assert len(plans) == len(exported.files) - 2
@@ -143,12 +143,12 @@ def test_every_choice_of_the_table_becomes_a_plan_that_is_proved(
 
 def test_an_export_is_replaced_and_nothing_else(stored: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    first = export_table(stored, "mscclpp", out)
+    first = export(stored, "mscclpp", out)
     (out / "__pycache__").mkdir()
-    assert export_table(stored, "mscclpp", out).files == first.files
+    assert export(stored, "mscclpp", out).files == first.files
     (out / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match=r"notes\.txt"):
-        export_table(stored, "mscclpp", out)
+        export(stored, "mscclpp", out)
 
 
 def test_what_cannot_be_a_plan_gives_way_with_its_reason(
@@ -167,7 +167,7 @@ def test_what_cannot_be_a_plan_gives_way_with_its_reason(
         ),
     ]
     save_table(hand.table_of(topology, *entries), tmp_path / "t", topology, list(files.values()))
-    exported = export_table(tmp_path / "t", "mscclpp", tmp_path / "out")
+    exported = export(tmp_path / "t", "mscclpp", tmp_path / "out")
     assert any("adds up no 8-byte" in note for note in exported.notes)
     assert any("no LL128" in note for note in exported.notes)
     assert {plan.protocol for plan in plans_of(tmp_path / "out").values()} == {"Simple"}
@@ -216,7 +216,7 @@ def test_reductions_other_than_sums_have_no_plan(sums: Path, mscclpp: Builder) -
 def test_all_ranks_tell_an_allgather_in_place_alike(
     stored: Path, tmp_path: Path, mscclpp: Builder
 ) -> None:
-    export_table(stored, "mscclpp", tmp_path / "out")
+    export(stored, "mscclpp", tmp_path / "out")
     module = loaded(tmp_path / "out")
     assert module.register(0, 4, 4) == len(plans_of(tmp_path / "out"))
     algorithms = {"allgather": {each.name: each for each in mscclpp.added}}
@@ -234,7 +234,7 @@ def test_all_ranks_tell_an_allgather_in_place_alike(
 def test_a_reduce_scatter_in_place_has_no_plan_on_any_rank(
     tmp_path: Path, mscclpp: Builder
 ) -> None:
-    export_program(ring_reduce_scatter(4), tmp_path / "out")
+    export(ring_reduce_scatter(4), "mscclpp", tmp_path / "out")
     module = loaded(tmp_path / "out")
     assert module.register(0, 4, 4, sums_only=True) == 1
     algorithms = {"reducescatter": {each.name: each for each in mscclpp.added}}
@@ -295,9 +295,9 @@ def test_the_switch_of_a_host_serves_all_sizes(tmp_path: Path, mscclpp: Builder)
 
 
 def test_what_port_channels_leave_room_for_is_said(tmp_path: Path) -> None:
-    alone = export_program(ring_allreduce(4), tmp_path / "one")
+    alone = export(ring_allreduce(4), "mscclpp", tmp_path / "one")
     assert not any("port channels" in note for note in alone.notes)
-    exported = export_program(ring_allreduce(4), tmp_path / "two", hosts=2)
+    exported = export(ring_allreduce(4), "mscclpp", tmp_path / "two", nodes=2)
     plans = plans_of(tmp_path / "two").values()
     ports = sum(max(len(gpu.peers("port")) for gpu in plan.gpus) for plan in plans)
     (note,) = (note for note in exported.notes if "port channels" in note)

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from tuccl.errors import InputError
-from tuccl.runtime.export.export import export_table
+from tuccl.runtime.export.files import export
 from tuccl.runtime.export.nccl import csv_lines
 from tuccl.runtime.nccl.knobs import NcclKnobs
 from tuccl.runtime.table.entry import Candidate, Entry, default_candidate
@@ -100,7 +100,7 @@ def ncclx(path: Path, nbytes: int) -> tuple[tuple[str, str, int], int] | None:
 
 
 def test_nvidias_example_finds_the_tables_choice(table: Path, tmp_path: Path) -> None:
-    exported = export_table(table, "nccl", tmp_path / "out")
+    exported = export(table, "nccl", tmp_path / "out")
     assert [f.name for f in exported.files] == ["nccl_tuner.csv"]
     loaded, pick = load_table(table).lookup, random.Random(1)
     edges = [e + d for entry in loaded.entries for e in (entry.min_bytes,) for d in (-1, 0, 1)]
@@ -114,7 +114,7 @@ def test_nvidias_example_finds_the_tables_choice(table: Path, tmp_path: Path) ->
 
 
 def test_ncclx_finds_the_tables_choice(table: Path, tmp_path: Path) -> None:
-    exported = export_table(table, "ncclx", tmp_path / "out")
+    exported = export(table, "ncclx", tmp_path / "out")
     loaded, pick = load_table(table).lookup, random.Random(2)
     for _ in range(500):
         nbytes = int(2 ** pick.uniform(4, 30)) // 8 * 8
@@ -139,13 +139,13 @@ def test_neighbours_of_one_choice_are_one_line(hand: SimpleNamespace) -> None:
 
 def test_programs_and_choices_go_their_own_ways(table: Path, stored: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="nccl, ncclx"):
-        export_table(table, "executor", tmp_path / "out")
+        export(table, "executor", tmp_path / "out")
     with pytest.raises(InputError, match="executor, rccl, fork"):
-        export_table(stored, "ncclx", tmp_path / "out")
+        export(stored, "ncclx", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_an_export_replaces_an_export(table: Path, tmp_path: Path) -> None:
-    export_table(table, "nccl", tmp_path / "out")
-    export_table(table, "ncclx", tmp_path / "out")
+    export(table, "nccl", tmp_path / "out")
+    export(table, "ncclx", tmp_path / "out")
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["ncclx_tuner.csv"]

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from tuccl.errors import InputError
-from tuccl.runtime import SimExecutor
 from tuccl.topology import Topology
 from tuccl.tuning import (
     Policy,
@@ -121,8 +120,13 @@ def test_a_tune_uses_the_policy(
 ) -> None:
     options = TuneOptions(search=search, budget=5, policy=policy)
     result = tune(
-        SimExecutor(cluster), cluster, ["allgather"], [16 << 20], tmp_path / "table", options
-    )
+        cluster,
+        ["allgather"],
+        [16 << 20],
+        "sim",
+        options,
+        path=tmp_path / "table",
+    ).result
     [row] = result.tuned
     assert row.best_us is not None
     assert row.best_us < row.default_us

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from tuccl.errors import Infeasible, InputError
 from tuccl.eval.columns import BandwidthRow, bandwidth_row
+from tuccl.eval.compare_plugin import compare_plugin
 from tuccl.eval.comparison import Comparison, ComparisonRow, bound_over, comparison_row, provenance
 from tuccl.eval.peers import Peer
 from tuccl.eval.peers.report import NamedProgram, PeerComparison
@@ -20,6 +21,7 @@ from tuccl.runtime import (
     ConfiguredProgram,
     Executor,
     LookupTable,
+    NcclTestsExecutor,
     StepLoop,
     Table,
     TimedProgram,
@@ -30,12 +32,13 @@ from tuccl.runtime import (
     select,
     time_baseline,
 )
+from tuccl.runtime.backends import Backend, executor_on
 from tuccl.runtime.baseline import time_nccl
 from tuccl.runtime.nccl.versions import nccl_release
 from tuccl.synth import BoundKind, Collective, bound
 from tuccl.tuning import tuned_sizes
 from tuccl.tuning.work import Progress, no_progress
-from tuccl.units import format_bytes
+from tuccl.units import Size, format_bytes, sizes_bytes
 
 __all__ = ["compare"]
 
@@ -45,29 +48,58 @@ _CALL_S = 20.0  # of one size, beyond the fewest rounds
 
 
 def compare(
-    table_dir: Path,
-    executor: Executor,
+    table: Table | str | os.PathLike[str],
+    on: str | Backend = "sim",
+    *,
     baselines: Sequence[str] | None = None,
-    sizes: Sequence[int] | None = None,
+    sizes: Size | Iterable[Size] | None = None,
     nccl_version: str | None = None,
-    progress: Progress = no_progress,
-    peers: Sequence[Peer] = (),
     prefer: str | None = None,
+    peers: Sequence[Peer] = (),
+    progress: Progress = no_progress,
 ) -> Comparison:
-    """Return the table in ``table_dir`` against ``baselines``, timed anew on ``executor``.
+    """Return a table against the defaults, both timed anew.
 
-    Without ``baselines`` it is compared with all that the executor can stand for.
-    Without ``sizes`` each collective is compared at the sizes it was tuned at. Where the table
-    picks the runtime's own default, the tuned time is that of ``nccl``, or of msccl-default where
-    NCCL cannot run. Without ``nccl_version`` that is the NCCL the table was tuned against.
-    ``progress(done, total, what)`` is called before each size. ``peers`` run in turns with the
-    table's choice and the baselines, once all sizes have been compared. ``prefer``: speed or sms,
-    instead of the table's own order.
+    Where the table picks the runtime's own default, the tuned time is that of ``nccl``, or of
+    msccl-default where NCCL cannot run.
+
+    Args:
+        table: The table, or its folder.
+        on: What times it, as `tuccl.tune` takes it.
+        baselines: Names of `BASELINES`; None: all that the executor can stand for.
+        sizes: Whole arrays in bytes; None: those that each collective was tuned at.
+        nccl_version: The NCCL of ``nccl``; None: the one that the table was tuned against.
+        prefer: speed or sms, instead of the table's own order.
+        peers: Libraries that run in turns with the table's choice and the baselines, once all
+            sizes have been compared.
+        progress: Called with the sizes done, their number, and the next.
 
     Raises:
         InputError: the table, a baseline, the preference or the executor's machine is not what it
             should be.
+        Unavailable: the executor needs something that is not installed.
     """
+    stored = table if isinstance(table, Table) else load_table(table)
+    each = None if sizes is None else sizes_bytes(sizes)
+    with executor_on(stored.topology, on, stored.lookup.dialect) as executor:
+        if stored.lookup.dialect == "nccl" and isinstance(executor, NcclTestsExecutor):
+            if prefer is not None:
+                raise InputError(f"{stored.folder}: the tuner plugin follows the table's own order")
+            windows = SYMMETRIC_BASELINE in (baselines or ())
+            return compare_plugin(stored, executor, each, progress, windows=windows)
+        comparer = _comparer(stored.preferring(prefer), executor, baselines, nccl_version, peers)
+        comparer.add_all(each, progress)
+        return comparer.comparison(progress)
+
+
+def _comparer(
+    stored: Table,
+    executor: Executor,
+    baselines: Sequence[str] | None,
+    nccl_version: str | None,
+    peers: Sequence[Peer],
+) -> _Comparer:
+    """Return what compares, after a look at its arguments."""
     known = (*BASELINES, SYMMETRIC_BASELINE)
     if unknown := [b for b in baselines or () if b not in known]:
         names = ", ".join(known)
@@ -80,31 +112,19 @@ def compare(
             f"baseline {unable[0]!r}: NCCL runs on GPUs only, not on {executor.name}; expected "
             f"one of {', '.join(able)}"
         )
-    stored = load_table(table_dir).preferring(prefer)
     if stored.lookup.dialect == "nccl":
         raise InputError(
-            f"{table_dir}: holds choices of NCCL's own, which only NCCL itself can time; "
+            f"{stored.folder}: holds choices of NCCL's own, which only NCCL itself can time; "
             "use --on nccl-tests, or name a table of programs"
         )
-    if executor.ranks != stored.topology.ranks:
-        raise InputError(
-            f"{table_dir}: made for {stored.topology.ranks} ranks, the executor has "
-            f"{executor.ranks}; expected the same machine"
-        )
-    table = stored.lookup
-    version = "" if executor.runs_nccl else nccl_release(nccl_version or _tuned_against(table))
-    comparer = _Comparer(
-        stored, executor, tuple(baselines), version, PeerComparison(executor, peers)
+    version = nccl_release(nccl_version or _tuned_against(stored.lookup))
+    return _Comparer(
+        stored,
+        executor,
+        tuple(baselines),
+        "" if executor.runs_nccl else version,
+        PeerComparison(executor, peers),
     )
-    calls = [
-        (Collective(collective, executor.ranks, root or 0), nbytes)
-        for collective, root in dict.fromkeys((e.collective, e.root) for e in table.entries)
-        for nbytes in (sizes if sizes is not None else tuned_sizes(table, collective, root))
-    ]
-    for done, (call, nbytes) in enumerate(calls):
-        progress(done, len(calls), f"{call.name} {format_bytes(nbytes)}")
-        comparer.add(call, nbytes)
-    return comparer.comparison(progress)
 
 
 def _tuned_against(table: LookupTable) -> str:
@@ -159,6 +179,18 @@ class _Comparer:
             peers={peer.name: peer.version for peer in self._peers.peers},
             peer_rows=peer_rows,
         )
+
+    def add_all(self, sizes: Sequence[int] | None, progress: Progress) -> None:
+        """Time every collective of the table, at the sizes it was tuned at or at ``sizes``."""
+        table = self._stored.lookup
+        calls = [
+            (Collective(collective, table.ranks, root or 0), nbytes)
+            for collective, root in dict.fromkeys((e.collective, e.root) for e in table.entries)
+            for nbytes in (sizes if sizes is not None else tuned_sizes(table, collective, root))
+        ]
+        for done, (call, nbytes) in enumerate(calls):
+            progress(done, len(calls), f"{call.name} {format_bytes(nbytes)}")
+            self.add(call, nbytes)
 
     def add(self, call: Collective, nbytes: int) -> None:
         """Time one size of one collective: tuned, and every baseline."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, cast
 
@@ -19,10 +20,12 @@ from tuccl.runtime import (
     save_table,
     select,
 )
+from tuccl.runtime.backends import Backend, executor_on
 from tuccl.runtime.nccl.versions import nccl_release
 from tuccl.runtime.table import check_target
 from tuccl.runtime.table.entry import ROOTED
 from tuccl.synth import Collective
+from tuccl.synth.model.collective import collective_on
 from tuccl.topology import Topology, signature
 from tuccl.tuning.dask_workers import search_on_dask
 from tuccl.tuning.existing_table import entries_to_keep
@@ -31,15 +34,14 @@ from tuccl.tuning.rl.saturation import Saturation, lossless_saturated
 from tuccl.tuning.size_boundaries import entries_of_sizes
 from tuccl.tuning.studies.storages import storage_failures
 from tuccl.tuning.studies.study import Studies
+from tuccl.tuning.tuned_table import SizeSummary, TunedTable, TuneResult, table_path
 from tuccl.tuning.tuner import TaskResult
 from tuccl.tuning.work import Progress, Work, no_progress, report_states
 from tuccl.tuning.workers import search_in_processes
-from tuccl.tuning.workload_tasks import WorkloadGain
+from tuccl.units import Size, sizes_bytes
 
 __all__ = [
     "Progress",
-    "SizeSummary",
-    "TuneResult",
     "aligned_size",
     "check_searched",
     "new_table",
@@ -52,83 +54,63 @@ _ELEMENT_BYTES = 4
 _FEWEST_PARTS, _MOST_PARTS = 4, 64  # of a rank's share: chunks a rank x channels
 
 
-@dataclass(frozen=True)
-class SizeSummary:
-    """The result for one collective and size; times in us as timed on the tune's executor.
-
-    ``grid_size`` counts the distinct points that are legal by the knobs' rules and the size,
-    without those that synthesis has ruled out; choices that were never tried count in full.
-    ``evaluations`` are at full effort, rounded up, with the final round's; ``best`` is None where
-    the runtime's own default stands first. ``sms`` are those of what stands first, 0: not known.
-    ``nccl_best_us`` is the least that a user could set in NCCL, None where no tuner steers it.
-    """
-
-    collective: str
-    size: int
-    grid_size: int
-    evaluations: int
-    default_us: float
-    best_us: float | None
-    best: str | None
-    default_sms: int = 0
-    sms: int = 0
-    nccl_best_us: float | None = None
-
-
-@dataclass(frozen=True)
-class TuneResult:
-    """The table that a tune wrote and its cost: evaluations at full effort, wall time in s.
-
-    ``workload`` is the gain of the job that it was for, where it was for one.
-    """
-
-    table: str
-    study: str
-    label: str
-    on: str
-    search: str
-    entries: int
-    evaluations: int
-    grid_size: int
-    seconds: float
-    tuned: tuple[SizeSummary, ...]
-    nccl_version: str
-    baseline: str
-    lossless_saturated: tuple[Saturation, ...] = ()
-    workload: WorkloadGain | None = None
-
-
 def tune(
-    executor: Executor,
     topology: Topology,
-    collectives: Sequence[str],
-    sizes: Sequence[int],
-    out: Path,
+    collectives: str | Collective | Sequence[str | Collective],
+    sizes: Size | Iterable[Size],
+    on: str | Backend = "sim",
     options: TuneOptions | None = None,
     *,
+    path: str | os.PathLike[str] | None = None,
     progress: Progress = no_progress,
-) -> TuneResult:
-    """Search every collective at every size, write the table to ``out``, and return a summary.
+) -> TunedTable:
+    """Return a table of the fastest programs and knobs that a search finds for each call.
 
     A size is tuned at the `aligned_size` near it, and sizes go from small to large, each search
     starting from the best points of the one before. Measurements are kept in a study next to the
     table: an interrupted tune goes on with ``resume`` and ends as it would have without the
-    interruption. The table is written once, at the end. A table of the same machine at ``out``
-    keeps its entries for other collectives and roots.
+    interruption. The table is written once, at the end.
 
-    On an executor that stands for no GPU the default to beat is msccl-default; on an emulated
-    cluster programs are made for the rates that it has.
+    Args:
+        topology: The machine.
+        collectives: One or several; of those that have a root, all have the same.
+        sizes: Whole arrays in bytes: one size, several, or a range like "1K:1G:x4".
+        on: What times candidates: "sim" (simulated), "mpi", "cuda", "nccl-tests", "mscclpp", or a
+            function that makes an executor of the topology. Where it stands for no GPU, the
+            default to beat is msccl-default; an emulated cluster's programs are made for the
+            rates that it has.
+        options: The search and its limits.
+        path: The folder of the table; one that is there keeps what is not tuned now. None: a
+            folder that lasts as long as the process (`Table.save` keeps the table).
+        progress: Called with the evaluations made, their total, and the task in work.
 
     Raises:
-        InputError: an argument cannot be, ``out`` holds something else than a table of this
+        InputError: an argument cannot be, ``path`` holds something else than a table of this
             machine and NCCL, no time was left to search, or an unfinished study is there and
             ``resume`` was not given.
-        Unavailable: the storage needs a driver that is not installed, or fails.
+        Unavailable: the executor or the storage needs something that is not installed, or fails.
     """
-    options = options or TuneOptions()
-    sizes = _even_sizes(topology, executor, sizes)
-    tasks = [(c, n, options.budget) for c in dict.fromkeys(collectives) for n in sizes]
-    return tune_tasks(executor, topology, tasks, out, options, progress=progress)
+    names, options = _calls(topology, collectives, options or TuneOptions())
+    with executor_on(topology, on, options.dialect) as executor:
+        each = sorted({aligned_size(size, topology.ranks) for size in sizes_bytes(sizes)})
+        tasks = [(name, nbytes, options.budget) for name in names for nbytes in each]
+        return tune_tasks(executor, topology, tasks, table_path(path), options, progress=progress)
+
+
+def _calls(
+    topology: Topology,
+    collectives: str | Collective | Sequence[str | Collective],
+    options: TuneOptions,
+) -> tuple[list[str], TuneOptions]:
+    """Return the collectives' names, each once, and the options with the root that they have."""
+    if isinstance(collectives, str | Collective):
+        collectives = [collectives]
+    calls = [collective_on(topology.ranks, each) for each in collectives if each]
+    roots = {c.root for c in collectives if isinstance(c, Collective) and c.rooted}
+    if len(roots) > 1:
+        raise InputError(f"roots {sorted(roots)}: expected one root for all collectives of a tune")
+    root = next(iter(roots), options.root)
+    return list(dict.fromkeys(call.name for call in calls)), replace(options, root=root)
 
 
 def tune_tasks(
@@ -139,7 +121,7 @@ def tune_tasks(
     options: TuneOptions,
     *,
     progress: Progress = no_progress,
-) -> TuneResult:
+) -> TunedTable:
     """Do as `tune` for tasks of a collective, a size in bytes and a budget each.
 
     Sizes rise for each collective, and are tuned as they are.
@@ -174,10 +156,11 @@ def tune_tasks(
     table = new_table(
         topology, [*entries, *other_entries], options.dialect, executor.label, baseline
     )
-    save_table(table, out, topology, [*files, *other_files])
+    files += other_files
+    table = save_table(table, out, topology, files)
     studies.finish()
     tuned = tuple(_summary(r, table, options.root) for r in results)
-    return TuneResult(
+    result = TuneResult(
         table=str(out),
         study=studies.where,
         label=executor.label,
@@ -192,6 +175,9 @@ def tune_tasks(
         baseline=baseline,
         lossless_saturated=_saturated(work, calls, tuned),
     )
+    programs = {file.path: file.program for file in files}
+    held = {path: programs[path] for path in table.programs}
+    return TunedTable(out, table, topology, held, result)
 
 
 def _sizes(
@@ -253,18 +239,6 @@ def new_table(
         tuned_on=label,
         baseline=baseline,
     )
-
-
-def _even_sizes(topology: Topology, executor: Executor, sizes: Sequence[int]) -> list[int]:
-    """The sizes that are tuned, rising."""
-    if not sizes or min(sizes) < 1:
-        raise InputError("sizes: expected at least one, each of at least 1 byte")
-    if executor.ranks != topology.ranks:
-        raise InputError(
-            f"the executor has {executor.ranks} ranks, the topology {topology.ranks}; "
-            "expected the same machine"
-        )
-    return sorted({aligned_size(nbytes, topology.ranks) for nbytes in sizes})
 
 
 def aligned_size(nbytes: int, ranks: int) -> int:

@@ -6,6 +6,7 @@ These are XML for MSCCL, CSV for NCCL's tuners, plans for MSCCL++.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from itertools import combinations
 from pathlib import Path
 
 from tuccl.errors import InputError
-from tuccl.program import Program, parse_xml, to_xml, verify
+from tuccl.program import DIALECTS, Program, parse_xml, to_xml, verify
 from tuccl.runtime.export.mscclpp import (
     PlanSource,
     plan_contents,
@@ -29,16 +30,13 @@ from tuccl.runtime.table.supported_knobs import fork_threads
 from tuccl.topology import Topology, signature
 
 __all__ = [
-    "DIALECTS",
     "EXPORTS",
     "Export",
     "double_match",
-    "export_program",
+    "export",
     "export_switch",
-    "export_table",
 ]
 
-DIALECTS = ("executor", "rccl", "fork")
 EXPORTS = (*DIALECTS, *CSV_FILES, "mscclpp")
 _FORK_CONFIG = "msccl-config.xml"
 _MOST_PATH_BYTES = 254
@@ -64,31 +62,46 @@ class Export:
     channels: int = 0
 
 
-def export_table(
-    table: Path,
+def export(
+    source: Table | Program | str | os.PathLike[str],
     dialect: str,
-    out: Path,
+    path: str | os.PathLike[str],
     *,
     prefer: str | None = None,
     share_scratch: bool = False,
+    nodes: int = 1,
+    root: int = 0,
 ) -> Export:
-    """Write the table in folder ``table`` as a folder ``out``, in one step.
+    """Write a table, or one program, as the folder ``path`` that a runtime loads, in one step.
 
-    Programs become pure XML in ``executor``, ``rccl`` or ``fork``; choices of NCCL's own become a
-    CSV file for ``nccl`` (NVIDIA's example tuner) or ``ncclx``; for ``mscclpp`` programs become
-    execution plans, with a Python module that selects them. For any call at most one file
-    fits; where the runtime's own default is the choice none does. Each program is proven in the
-    dialect before it is written. An older export at ``out`` is replaced, anything else there is
-    left alone and refused. ``prefer``: speed or sms, instead of the table's own order.
-    ``share_scratch``: MSCCL++'s LL plans use one scratch (docs/howto/mscclpp.md).
+    For any call at most one file fits; where the runtime's own default is the choice none does.
+    Each program is proven in the dialect before it is written. An older export at ``path`` is
+    replaced, anything else there is left alone and refused.
+
+    Args:
+        source: A table or its folder; for ``mscclpp`` also a program.
+        dialect: ``executor``, ``rccl`` or ``fork``: XML of MSCCL; ``nccl`` (NVIDIA's example tuner)
+            or ``ncclx``: a CSV file, of a table of NCCL's own choices; ``mscclpp``: execution
+            plans with a Python module that selects them.
+        path: The folder.
+        prefer: speed or sms, instead of the table's own order.
+        share_scratch: Let MSCCL++'s LL plans use one scratch (docs/howto/mscclpp.md).
+        nodes: Hosts of a program's ranks.
+        root: Of a program that is a broadcast or reduce.
 
     Raises:
-        InputError: the table, dialect or preference is bad, or ``out`` holds something else.
+        InputError: the table, dialect or preference is bad, or ``path`` holds something else.
+        Infeasible: MSCCL++ cannot run the program.
     """
     if dialect not in EXPORTS:
         raise InputError(f"dialect {dialect[:20]!r}: expected one of {', '.join(EXPORTS)}")
+    out = Path(path)
     _check_target(out)
-    stored = load_table(table).preferring(prefer)
+    if isinstance(source, Program):
+        if dialect != "mscclpp":
+            raise InputError(f"dialect {dialect}: expected a table; write_program writes a program")
+        return _export_program(source, out, nodes, root, share_scratch)
+    stored = (source if isinstance(source, Table) else load_table(source)).preferring(prefer)
     _check_kind(stored, dialect)
     if dialect in CSV_FILES:
         return _export_csv(stored, dialect, out)
@@ -100,7 +113,7 @@ def export_table(
         for number, rule in enumerate(chosen.rules)
     }
     if (problem := double_match(contents, dialect)) is not None:
-        raise InputError(f"{table}: {problem}")
+        raise InputError(f"{stored.folder}: {problem}")
     files = tuple(out / name for name in sorted(contents))
     notes = chosen.notes if files else (*chosen.notes, "no program: every call gets the default")
     config, listed = None, {}
@@ -169,19 +182,10 @@ def _put_plans(
     return Export(tuple(out / name for name in sorted(contents)), tuple(notes), {}, signature)
 
 
-def export_program(
-    program: Program, out: Path, *, hosts: int = 1, root: int = 0, share_scratch: bool = False
+def _export_program(
+    program: Program, out: Path, hosts: int, root: int, share_scratch: bool
 ) -> Export:
-    """Write one program as plans of MSCCL++ in a folder ``out``, in one step.
-
-    There is a plan for each placement that the program claims, in its protocol and range of sizes,
-    with port channels between ``hosts`` hosts; ``root`` is that of a broadcast or reduce.
-
-    Raises:
-        InputError: ``out`` holds something else, or an argument is out of range.
-        Infeasible: MSCCL++ cannot run it.
-    """
-    _check_target(out)
+    """Write a plan for each placement that the program claims, in its protocol and sizes."""
     sources = sources_of_program(program, root)
     digest = hashlib.sha256(to_xml(program).encode()).hexdigest()
     exported = _put_plans(sources, out, (program.ngpus, hosts), digest, [], share_scratch)
