@@ -18,7 +18,8 @@ from report import publish
 
 from tuccl.eval import compare
 from tuccl.runtime import SimExecutor
-from tuccl.topology import join, overlay, read_nccl_xml
+from tuccl.topology import join, overlay
+from tuccl.topology.readers.nccl_xml import read_nccl_xml
 from tuccl.tuning import TuneOptions, tune
 from tuccl.units import format_bytes, parse_range
 

@@ -6,10 +6,11 @@ import random
 from collections.abc import Iterator
 from math import gcd
 
-from tuccl.tuning import Point, Search
 from tuccl.tuning.searches.brackets import Bracket, Rung, highest_bracket
 from tuccl.tuning.searches.coordinate_descent import FINE_DIMENSIONS, coordinate_descent
 from tuccl.tuning.searches.mraco import MracoSearch
+from tuccl.tuning.searches.search import Search
+from tuccl.tuning.searches.space import Point
 from tuccl.tuning.searches.tpe import Proposal, Tpe
 from tuccl.tuning.searches.tpe_searches import TpeSearch
 

@@ -43,7 +43,8 @@ from tuccl.runtime.nccl.versions import nccl_release
 from tuccl.sketches import candidate_sketches, full_mesh
 from tuccl.synth import METHODS, Collective, Problem, lower, make_schedule, replicate
 from tuccl.topology import Topology, join, load_profile
-from tuccl.tuning import FinalRound, TuneOptions, aligned_size
+from tuccl.tuning import TuneOptions, aligned_size
+from tuccl.tuning.final_round import FinalRound
 from tuccl.tuning.programs import ProgramCache, ll128_is_safe
 from tuccl.tuning.studies.study import Studies
 from tuccl.tuning.studies.task_queue import Task

@@ -22,23 +22,15 @@ from statistics import fmean, median
 import msgspec
 from report import publish
 
-from tuccl.emulation import (
-    EmulatedExecutor,
-    Emulation,
-    emulated_network,
-    emulated_topology,
-    plan_emulation,
-)
+from tuccl.emulation import Emulation, emulated_network, emulated_topology, plan_emulation
+from tuccl.emulation.executor import EmulatedExecutor
 from tuccl.errors import Infeasible
-from tuccl.eval import Case, Trial, emulated_case, fit, predict
+from tuccl.eval import Trial, fit
+from tuccl.eval.calibrate import Case, predict
+from tuccl.eval.calibration_runs import emulated_case
 from tuccl.program import Knobs, parse_xml, to_xml
-from tuccl.runtime import (
-    ConfiguredProgram,
-    Effort,
-    Timing,
-    find_mpi,
-    paired_timings,
-)
+from tuccl.runtime import ConfiguredProgram, Effort, Timing, find_mpi
+from tuccl.runtime.executors.paired_timing import paired_timings
 from tuccl.sketches import candidate_sketches
 from tuccl.synth import Collective, ScheduleChoice
 from tuccl.topology import (
@@ -50,7 +42,7 @@ from tuccl.topology import (
     machine_class,
     read_machine,
 )
-from tuccl.tuning import ProgramCache
+from tuccl.tuning.programs import ProgramCache
 
 COLLECTIVES = ("allreduce", "allgather", "reduce-scatter", "alltoall", "broadcast")
 SIZES = (1 << 20, 4 << 20)

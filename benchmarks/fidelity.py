@@ -31,16 +31,14 @@ from tuccl.eval import (
     cross_validate,
     errors_of,
     fit,
-    predict,
     read_calibration_set,
-    switch_trial,
     trial_of,
-    unfitted,
 )
+from tuccl.eval.calibrate import predict, unfitted
+from tuccl.eval.calibration_runs import switch_trial
 from tuccl.runtime import NCCL_VERSION
 from tuccl.topology import (
     MachineFile,
-    class_name_of,
     encode_machine,
     join,
     load_profile,
@@ -48,6 +46,7 @@ from tuccl.topology import (
     machine_class,
     read_machine,
 )
+from tuccl.topology.machine import class_name_of
 
 HERE = Path(__file__).parent
 MACHINES = HERE.parent / "topology" / "machines"

@@ -27,11 +27,12 @@ from nccl_on_one_gpu import nccl_allreduces
 from report import ROOT, publish
 
 from tuccl.errors import InputError, TucclError, Unavailable
-from tuccl.eval import Case, RunErrors, Trial, cross_validate, errors_of, fit
+from tuccl.eval import RunErrors, Trial, cross_validate, errors_of, fit
+from tuccl.eval.calibrate import Case
 from tuccl.program import Gpu, Knobs, Program, Step, ThreadBlock, replicate
-from tuccl.runtime import CudaExecutor, Effort, Operands
+from tuccl.runtime import Effort, Operands
 from tuccl.runtime.executors import cuda_devices
-from tuccl.runtime.executors.cuda import cuda_library
+from tuccl.runtime.executors.cuda import CudaExecutor, cuda_library
 from tuccl.synth import Collective, lower, msccl_default
 from tuccl.topology import (
     Link,

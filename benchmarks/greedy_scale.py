@@ -23,7 +23,8 @@ from report import publish
 
 from reference_fabrics import REFERENCE_FABRICS, a100_pod, with_compared_latencies
 from tuccl.program import Knobs, verify
-from tuccl.sketches import full_mesh, rails
+from tuccl.sketches import full_mesh
+from tuccl.sketches.rails import rails
 from tuccl.synth import Candidates, Collective, Problem, Target, bound, lower, synthesize_best
 from tuccl.synth.bounds.hops import longest_chain
 from tuccl.synth.bounds.link_load import fraction_of_bound

@@ -36,9 +36,11 @@ from report import publish
 from baseline_searches import BASELINE_SEARCHES
 from tuccl.errors import Infeasible
 from tuccl.topology import Topology, join, load_profile
-from tuccl.tuning import SEARCHES, Point, Space, beats, run_search
+from tuccl.tuning import SEARCHES, beats
 from tuccl.tuning.policy_training import SimulatedCall, simulated_calls
 from tuccl.tuning.searches.initial_points import initial_points
+from tuccl.tuning.searches.search import run_search
+from tuccl.tuning.searches.space import Point, Space
 from tuccl.units import format_bytes
 
 MACHINES = (("v100x4", 2), ("v100x4", 3), ("a100x8-roce", 2), ("dgx-1v", 1))

@@ -23,10 +23,11 @@ from report import publish
 
 from tuccl.errors import InputError
 from tuccl.mscclpp import ExecutionPlan, parse_plan
-from tuccl.runtime import PlanSimulator
+from tuccl.runtime.executors.plan_sim import PlanSimulator
 from tuccl.sketches import full_mesh
-from tuccl.synth import Collective, Problem, lower, lower_to_plan, make_schedule
+from tuccl.synth import Collective, Problem, lower, make_schedule
 from tuccl.synth.mscclpp.knobs import PlanKnobs
+from tuccl.synth.mscclpp.lower import lower_to_plan
 from tuccl.synth.mscclpp.switch import Multicast, switch_plan
 from tuccl.topology import Topology, join, load_profile
 from tuccl.units import format_bytes

@@ -24,7 +24,7 @@ from report import publish
 
 from tuccl.errors import Infeasible, InputError
 from tuccl.mscclpp import ExecutionPlan, parse_plan
-from tuccl.runtime import PlanSimulator
+from tuccl.runtime.executors.plan_sim import PlanSimulator
 from tuccl.sketches import full_mesh
 from tuccl.synth import (
     METHODS,
@@ -33,10 +33,10 @@ from tuccl.synth import (
     Problem,
     Schedule,
     lower,
-    lower_to_plan,
     make_schedule,
 )
 from tuccl.synth.mscclpp.knobs import PlanKnobs
+from tuccl.synth.mscclpp.lower import lower_to_plan
 from tuccl.synth.mscclpp.switch import Multicast, switch_plan
 from tuccl.topology import Topology
 from tuccl.units import format_bytes

@@ -26,14 +26,9 @@ from reference_plans import reference_plans
 from tuccl.errors import Infeasible, InputError, Stuck
 from tuccl.mscclpp import ExecutionPlan, parse_plan, plan_json, run_plan, verify_plan
 from tuccl.mscclpp.sizes import size_step
-from tuccl.synth import (
-    PLAN_COLLECTIVES,
-    SWITCH_COLLECTIVES,
-    Multicast,
-    PlanKnobs,
-    lower_to_plan,
-    switch_plan,
-)
+from tuccl.synth import PLAN_COLLECTIVES, Multicast, PlanKnobs, switch_plan
+from tuccl.synth.mscclpp.lower import lower_to_plan
+from tuccl.synth.mscclpp.switch import SWITCH_COLLECTIVES
 
 Json = Any
 NUMBERS = (0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 64, 65, 255, 256, 1024, 4096, 65536, 2**31 - 1, 2**32)

@@ -27,16 +27,16 @@ from tuccl.sketches import full_mesh
 from tuccl.synth import (
     METHODS,
     PLAN_COLLECTIVES,
-    SWITCH_COLLECTIVES,
     Collective,
     Multicast,
     PlanKnobs,
     Problem,
     lower,
-    lower_to_plan,
     make_schedule,
     switch_plan,
 )
+from tuccl.synth.mscclpp.lower import lower_to_plan
+from tuccl.synth.mscclpp.switch import SWITCH_COLLECTIVES
 from tuccl.topology import Topology, join, keep_gpus, load_profile
 
 SHAPES = (  # machine, hosts, ranks a host

@@ -21,21 +21,12 @@ from report import publish
 
 from baseline_searches import BASELINE_SEARCHES
 from tuccl.topology import Topology, join, load_profile
-from tuccl.tuning import (
-    SEARCHES,
-    Policy,
-    RlSearch,
-    Search,
-    SimulatedCall,
-    TuneOptions,
-    load_policy,
-    run_search,
-    save_policy,
-    simulated_calls,
-    train_policy,
-)
-from tuccl.tuning.rl.search import search_from
+from tuccl.tuning import SEARCHES, TuneOptions, load_policy, save_policy, train_policy
+from tuccl.tuning.policy_training import SimulatedCall, simulated_calls
+from tuccl.tuning.rl.policy import Policy
+from tuccl.tuning.rl.search import RlSearch, search_from
 from tuccl.tuning.searches.initial_points import initial_points
+from tuccl.tuning.searches.search import Search, run_search
 from tuccl.units import format_bytes
 
 TRAINED_ON = (

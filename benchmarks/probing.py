@@ -26,16 +26,12 @@ from msgspec.structs import replace
 from report import publish
 
 from tuccl.cli.output import columns
-from tuccl.emulation import (
-    EmulatedExecutor,
-    EmulatedSimExecutor,
-    Emulation,
-    emulated_endpoints,
-    emulated_prober,
-    unprobed_topology,
-)
+from tuccl.emulation import Emulation, emulated_endpoints, emulated_prober, unprobed_topology
+from tuccl.emulation.executor import EmulatedExecutor
+from tuccl.emulation.sim_executor import EmulatedSimExecutor
 from tuccl.program import parse_xml
-from tuccl.runtime import ConfiguredProgram, Effort, find_mpi, load_table, paired_timings
+from tuccl.runtime import ConfiguredProgram, Effort, find_mpi, load_table
+from tuccl.runtime.executors.paired_timing import paired_timings
 from tuccl.runtime.probing import AgentProber
 from tuccl.topology import Link, Node, Topology, path
 from tuccl.topology.probing import NetworkRates, measured_topology, probe_network

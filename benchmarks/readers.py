@@ -18,8 +18,10 @@ from typing import TypeVar
 
 from report import publish
 
-from tuccl.topology import FABRIC_READERS, HOST_READERS, Link, Node, Topology, encode_topology
+from tuccl.topology import Link, Node, Topology, encode_topology
+from tuccl.topology.readers.fabrics import FABRIC_READERS
 from tuccl.topology.readers.reader import Reader
+from tuccl.topology.readers.registry import HOST_READERS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.topology.fabric_renderings import (

@@ -22,7 +22,8 @@ from report import publish
 from reference_fabrics import a100_pod, torus
 from tuccl.errors import Infeasible
 from tuccl.program import verify
-from tuccl.sketches import full_mesh, rails
+from tuccl.sketches import full_mesh
+from tuccl.sketches.rails import rails
 from tuccl.synth import METHODS, Collective, Problem, lower, make_schedule
 from tuccl.synth.bounds.link_load import fraction_of_bound
 from tuccl.topology import Topology

@@ -27,8 +27,11 @@ from report import publish
 
 from tuccl.errors import Infeasible
 from tuccl.program import to_xml, verify
-from tuccl.sketches import SHIPPED_UNITS, Sketch, load_sketch, read_taccl_profile
-from tuccl.synth import Budget, Collective, lower
+from tuccl.sketches import Sketch, load_sketch
+from tuccl.sketches.taccl import read_taccl_profile
+from tuccl.sketches.taccl_profile import SHIPPED_UNITS
+from tuccl.synth import Collective, lower
+from tuccl.synth.model.solver import Budget
 from tuccl.synth.taccl.costs import LinkCosts
 from tuccl.synth.taccl.problem import retime
 from tuccl.synth.taccl.taccl import Solution, schedule_of, solve

@@ -14,7 +14,8 @@ import random
 
 from report import publish
 
-from tuccl.training import groups_end_us, linear, merged_groups, merged_groups_exact
+from tuccl.training.buckets import groups_end_us, merged_groups, merged_groups_exact
+from tuccl.training.costs import linear
 
 MOST = 10
 

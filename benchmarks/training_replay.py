@@ -22,7 +22,7 @@ from pathlib import Path
 from report import publish
 
 from tuccl.cli.output import columns
-from tuccl.emulation import EmulatedSimExecutor
+from tuccl.emulation.sim_executor import EmulatedSimExecutor
 from tuccl.topology import Topology, join, keep_gpus, load_profile
 from tuccl.training import GRADIENT_METHODS, Model, reference_model, simulated_costs
 from tuccl.training.runs import RUN_METHODS, MeasuredRun, replay_training

@@ -26,15 +26,15 @@ from tuccl.cli.output import columns
 from tuccl.topology import Topology, join, load_profile
 from tuccl.training import (
     GRADIENT_METHODS,
-    REFERENCE_MODELS,
-    SURVEY,
     Costs,
     TrainingRun,
-    best_run,
     reference_model,
     simulate_training,
     simulated_costs,
 )
+from tuccl.training.methods import SURVEY
+from tuccl.training.reference_models import REFERENCE_MODELS
+from tuccl.training.simulation import best_run
 
 CELLS = ROOT.parent / "shared/data/training/ddl_benchmarks_fig4.tsv"
 FITTED = "BSP-A2A"

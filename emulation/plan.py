@@ -13,8 +13,8 @@ from collections.abc import Iterable
 import msgspec
 
 from tuccl.errors import InputError
-from tuccl.topology import Hop, Topology, all_paths, own_nics
-from tuccl.topology.relays import merged_hops
+from tuccl.topology import Topology, all_paths, own_nics
+from tuccl.topology.relays import Hop, merged_hops
 
 __all__ = ["EmulatedHost", "EmulatedNic", "EmulationPlan", "Port", "RouteLatency", "plan_emulation"]
 

@@ -28,12 +28,12 @@ from tuccl.runtime import (
     Timing,
     baselines_on,
     load_table,
-    paired_timings,
     select,
     time_baseline,
 )
 from tuccl.runtime.backends import Backend, executor_on
 from tuccl.runtime.baseline import time_nccl
+from tuccl.runtime.executors.paired_timing import paired_timings
 from tuccl.runtime.nccl.versions import nccl_release
 from tuccl.synth import BoundKind, Collective, bound
 from tuccl.tuning import tuned_sizes

@@ -16,15 +16,8 @@ from tuccl.planners import chunk_counts
 from tuccl.program import Knobs, Program, element_bytes
 from tuccl.runtime.executors.executor import MSCCL_LOOP, StepLoop
 from tuccl.sketches import Sketch, candidate_sketches, full_mesh
-from tuccl.synth import (
-    METHODS,
-    Collective,
-    Problem,
-    lower,
-    make_schedule,
-    msccl_default,
-    nccl_program,
-)
+from tuccl.synth import METHODS, Collective, Problem, lower, make_schedule, msccl_default
+from tuccl.synth.baseline.nccl import nccl_program
 from tuccl.topology import Topology, join, keep_gpus, load_profile
 
 DATATYPES = (

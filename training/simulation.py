@@ -33,7 +33,8 @@ def simulate_training(
 ) -> TrainingRun:
     """Return the simulated run of ``method`` on ``ranks`` ranks whose calls take ``costs``.
 
-    >>> from tuccl.training import Costs, linear, method_of, reference_model
+    >>> from tuccl.training import Costs, method_of, reference_model
+    >>> from tuccl.training.costs import linear
     >>> costs = Costs({"allreduce": linear(100.0, 2e-4)}, 100.0)
     >>> run = simulate_training(reference_model("ResNet-50"), method_of("bsp"), 8, costs)
     >>> round(run.row.speedup, 2)

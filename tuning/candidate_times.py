@@ -7,15 +7,9 @@ from contextlib import suppress
 
 from tuccl.errors import Infeasible, InputError, Stuck
 from tuccl.program import Program
-from tuccl.runtime import (
-    Candidate,
-    ConfiguredProgram,
-    Executor,
-    Timing,
-    paired_timings,
-    time_baseline,
-)
+from tuccl.runtime import Candidate, ConfiguredProgram, Executor, Timing, time_baseline
 from tuccl.runtime.baseline import time_nccl
+from tuccl.runtime.executors.paired_timing import paired_timings
 from tuccl.synth import Collective
 from tuccl.topology import Topology
 

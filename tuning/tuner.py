@@ -18,11 +18,11 @@ from tuccl.runtime import (
     ProgramFile,
     TimedProgram,
     Timing,
-    paired_timings,
     time_baseline,
 )
 from tuccl.runtime.baseline import nccl_timings
 from tuccl.runtime.executors.knob_grid import KnobGrid
+from tuccl.runtime.executors.paired_timing import paired_timings
 from tuccl.runtime.table.entry import ROOTED
 from tuccl.runtime.table.lookup import WITH_TUNER
 from tuccl.runtime.table.supported_knobs import hangs_between_hosts

@@ -20,14 +20,8 @@ from tuccl.eval import (
     trial_of,
 )
 from tuccl.runtime import NCCL_VERSION
-from tuccl.topology import (
-    MachineFile,
-    class_name_of,
-    encode_machine,
-    load_topology,
-    machine_class,
-    read_machine,
-)
+from tuccl.topology import MachineFile, encode_machine, load_topology, machine_class, read_machine
+from tuccl.topology.machine import class_name_of
 
 EXAMPLE = "tuccl calibrate all_reduce.txt t.json -c allreduce --launch-mode mpi -o mine.json"
 

@@ -14,16 +14,11 @@ from tuccl.cli.output import print_json, warn
 from tuccl.cli.verbs.emulate import ended_by_signals
 from tuccl.errors import InputError
 from tuccl.runtime.jobs import HOST_LAUNCHERS, HOST_TOOLS
-from tuccl.topology import (
-    FABRIC_READERS,
-    Fabric,
-    Topology,
-    host_order,
-    hostlist,
-    join_hosts,
-    read_fabric,
-    united,
-)
+from tuccl.topology import Fabric, Topology, join_hosts, read_fabric
+from tuccl.topology.cabling import host_order
+from tuccl.topology.readers.fabrics import FABRIC_READERS
+from tuccl.topology.readers.hostlist import hostlist
+from tuccl.topology.switches import united
 
 if TYPE_CHECKING:
     from tuccl.runtime.jobs import HostLauncher

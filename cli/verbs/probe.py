@@ -23,27 +23,27 @@ from tuccl.cli.verbs.measuring import add_measuring, emulation_measured, measure
 from tuccl.errors import InputError
 from tuccl.files import printable_path
 from tuccl.topology import (
-    HOST_READERS,
-    MERGE_LEVELS,
     PROFILES,
     SHAPES,
     Topology,
-    describes_fabric,
     differences,
     encode_topology,
     join,
     keep_gpus,
     load_profile,
     machine_svg,
-    matrix,
     merge_nics,
     overlay,
     probe_local,
     read_cluster,
     signature,
-    smi_matrix,
 )
+from tuccl.topology.merge import MERGE_LEVELS
 from tuccl.topology.profiles import fitting_profiles
+from tuccl.topology.readers.fabrics import describes_fabric
+from tuccl.topology.readers.registry import HOST_READERS
+from tuccl.topology.show import matrix
+from tuccl.topology.smi import smi_matrix
 
 _BY_PROFILE = "by --profile"
 RACK_PROFILES = ("gb200",)

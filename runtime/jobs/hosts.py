@@ -13,7 +13,8 @@ from tuccl.errors import InputError
 from tuccl.files import printable_path, read_bounded
 from tuccl.runtime.jobs.child_tree import Finished, run_all
 from tuccl.runtime.jobs.launcher import launcher_family
-from tuccl.topology import Topology, decode_topology, hostlist
+from tuccl.topology import Topology, decode_topology
+from tuccl.topology.readers.hostlist import hostlist
 from tuccl.topology.readers.reader import Reader
 from tuccl.topology.readers.rocm_smi import ROCM_SMI
 from tuccl.topology.readers.smi_topo import SMI_TOPO

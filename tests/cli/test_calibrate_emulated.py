@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.conftest import Tuccl
-from tuccl.emulation import EmulatedSimExecutor
+from tuccl.emulation.sim_executor import EmulatedSimExecutor
 from tuccl.program import Knobs, Program, to_xml
 from tuccl.topology import (
     Constant,

@@ -6,13 +6,8 @@ from types import ModuleType
 
 import pytest
 
-from tuccl.emulation import (
-    EmulatedSimExecutor,
-    as_run_on_cpus,
-    emulated_network,
-    emulated_topology,
-    plan_emulation,
-)
+from tuccl.emulation import as_run_on_cpus, emulated_network, emulated_topology, plan_emulation
+from tuccl.emulation.sim_executor import EmulatedSimExecutor
 from tuccl.errors import InputError
 from tuccl.program import Knobs
 from tuccl.runtime import SimExecutor

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tuccl.eval import BandwidthRow, Comparison, ComparisonRow, bandwidth_row
+from tuccl.eval import Comparison, bandwidth_row
+from tuccl.eval.columns import BandwidthRow
+from tuccl.eval.comparison import ComparisonRow
 from tuccl.program import Gpu, Knobs, Program, Step, ThreadBlock
 from tuccl.runtime import (
     SimExecutor,

@@ -15,11 +15,10 @@ from tuccl.eval import (
     cross_validate,
     errors_of,
     fit,
-    predict,
     read_calibration_set,
     trial_of,
-    unfitted,
 )
+from tuccl.eval.calibrate import predict, unfitted
 from tuccl.topology import (
     Constant,
     MachineFile,

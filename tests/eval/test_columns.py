@@ -1,7 +1,8 @@
 import pytest
 
 from tuccl.errors import InputError
-from tuccl.eval import algbw_gbs, bandwidth_row, busbw_factor, busbw_gbs, columns_text
+from tuccl.eval import bandwidth_row, columns_text
+from tuccl.eval.columns import algbw_gbs, busbw_factor, busbw_gbs
 from tuccl.runtime import Timing
 
 # As nccl-tests printed it: all_reduce_perf on 8 ranks (a public run of rccl-tests).

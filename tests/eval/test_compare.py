@@ -5,8 +5,8 @@ import pytest
 
 from tests.eval.conftest import comparison
 from tuccl.errors import InputError
-from tuccl.eval import busbw_factor, compare, html_report, text_report
-from tuccl.eval.columns import bandwidth_row
+from tuccl.eval import compare, html_report, text_report
+from tuccl.eval.columns import bandwidth_row, busbw_factor
 from tuccl.eval.comparison import comparison_row
 from tuccl.program import Knobs, Program
 from tuccl.runtime import (

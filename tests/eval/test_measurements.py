@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tuccl.errors import InputError
-from tuccl.eval import Measured, read_measurements
+from tuccl.eval.measurements import Measured, read_measurements
 
 TEXT = """\
 # nThread 1 nGpus 8 minBytes 8 maxBytes 134217728 step: 2(factor) warmup iters: 5 iters: 20

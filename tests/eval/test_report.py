@@ -12,7 +12,9 @@ from tuccl.eval import report as report_module
 from tuccl.eval.plots import bandwidth_svg
 from tuccl.synth import ScheduleChoice
 from tuccl.topology import join, load_profile, machine_svg, signature
-from tuccl.tuning import Evaluation, Point, StoredStudy
+from tuccl.tuning import StoredStudy
+from tuccl.tuning.searches.space import Point
+from tuccl.tuning.studies.reader import Evaluation
 
 
 def tree(page: str) -> ElementTree.Element:

@@ -6,7 +6,8 @@ import sys
 from array import array
 
 from tuccl.errors import InputError, TucclError
-from tuccl.runtime import Communicator, group
+from tuccl.runtime import Communicator
+from tuccl.runtime.executors.communicator import group
 
 EACH = 480
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuccl.execution import Call
 from tuccl.program import Knobs
-from tuccl.runtime import CudaExecutor
+from tuccl.runtime.executors.cuda import CudaExecutor
 from tuccl.synth import Collective, lower, msccl_default
 from tuccl.topology import keep_gpus, load_profile
 

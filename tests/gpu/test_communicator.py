@@ -12,7 +12,8 @@ import pytest
 from tests.gpu.test_rehearsal import LIBRARY
 from tests.torch_backend.conftest import write_table
 from tuccl.errors import InputError, TucclError, Unavailable
-from tuccl.runtime import Communicator, communicator_id, group
+from tuccl.runtime import Communicator, communicator_id
+from tuccl.runtime.executors.communicator import group
 
 RANK = Path(__file__).with_name("communicator_rank.py")
 

@@ -11,8 +11,9 @@ from tests.native.test_matrix import METHOD_NAMES, few_trials
 from tuccl.errors import InputError, Stuck, Unavailable
 from tuccl.execution import Call
 from tuccl.program import Knobs, Program, replicate
-from tuccl.runtime import CudaExecutor, Effort, Operands
+from tuccl.runtime import Effort, Operands
 from tuccl.runtime.executors import cuda_devices
+from tuccl.runtime.executors.cuda import CudaExecutor
 from tuccl.synth import Collective, lower, msccl_default
 from tuccl.topology import keep_gpus, load_profile
 

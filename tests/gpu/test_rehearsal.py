@@ -15,8 +15,9 @@ from tuccl.cli import main
 from tuccl.errors import InputError, Stuck, Unavailable
 from tuccl.execution import Call
 from tuccl.program import Knobs, Program, parse_xml, replicate
-from tuccl.runtime import CudaExecutor, Effort, Operands
+from tuccl.runtime import Effort, Operands
 from tuccl.runtime.executors import cuda_devices
+from tuccl.runtime.executors.cuda import CudaExecutor
 from tuccl.synth import Collective, lower, msccl_default
 from tuccl.topology import keep_gpus, load_profile
 

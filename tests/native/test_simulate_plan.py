@@ -9,11 +9,12 @@ from tests.native.test_simulate import two_hosts
 from tuccl.errors import InputError
 from tuccl.mscclpp import ExecutionPlan, Operation, simulate_plan
 from tuccl.program import Program
-from tuccl.runtime import PlanSimulator
+from tuccl.runtime.executors.plan_sim import PlanSimulator
 from tuccl.simulation import MachineClass, Network, ProtocolCosts
 from tuccl.sketches import full_mesh
-from tuccl.synth import Collective, Problem, lower, lower_to_plan, make_schedule
+from tuccl.synth import Collective, Problem, lower, make_schedule
 from tuccl.synth.mscclpp.knobs import PlanKnobs
+from tuccl.synth.mscclpp.lower import lower_to_plan
 from tuccl.synth.mscclpp.switch import Multicast, switch_plan
 from tuccl.topology import Topology, join, keep_gpus, load_machine, load_profile, network
 

@@ -10,13 +10,9 @@ import networkx as nx
 import pytest
 
 from tuccl.errors import InputError
-from tuccl.sketches import (
-    candidate_sketches,
-    checked,
-    decode_sketch,
-    encode_sketch,
-    full_mesh,
-)
+from tuccl.sketches import candidate_sketches, full_mesh
+from tuccl.sketches.checks import checked
+from tuccl.sketches.files import decode_sketch, encode_sketch
 from tuccl.sketches.symmetry import broken_link
 from tuccl.topology.fabric import join
 from tuccl.topology.graph import Link, Node, Topology

@@ -9,8 +9,11 @@ import networkx as nx
 import pytest
 
 from tuccl.errors import InputError
-from tuccl.sketches import bind, congestion_scores, full_mesh, group, prune_congested, transform
+from tuccl.sketches import bind, full_mesh, prune_congested
+from tuccl.sketches.congestion import congestion_scores
+from tuccl.sketches.grouping import group
 from tuccl.sketches.symmetry import rotate, symmetries
+from tuccl.sketches.transformation import transform
 from tuccl.topology.fabric import join
 from tuccl.topology.graph import Topology
 from tuccl.topology.merge import merge_nics

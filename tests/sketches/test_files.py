@@ -14,15 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuccl.errors import InputError
-from tuccl.sketches import (
-    Sketch,
-    candidate_sketches,
-    decode_sketch,
-    encode_sketch,
-    load_sketch,
-    save_sketch,
-    save_sketches,
-)
+from tuccl.sketches import Sketch, candidate_sketches, load_sketch, save_sketches
+from tuccl.sketches.files import decode_sketch, encode_sketch, save_sketch
 from tuccl.topology.fabric import join
 from tuccl.topology.profiles import load_profile
 

@@ -9,7 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuccl.errors import InputError
-from tuccl.sketches import LogicalLink, Sketch, aligned_chunks, checked, for_size, prefer_links
+from tuccl.sketches import Sketch
+from tuccl.sketches.checks import checked
+from tuccl.sketches.size import aligned_chunks, for_size, prefer_links
+from tuccl.sketches.sketch import LogicalLink
 
 
 def square(preferred: set[tuple[int, int]]) -> Sketch:

@@ -12,16 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuccl.errors import InputError
-from tuccl.sketches import (
-    Sketch,
-    bind,
-    checked,
-    closest_nics,
-    full_mesh,
-    group,
-    pinned_routes,
-    transform,
-)
+from tuccl.sketches import Sketch, bind, full_mesh
+from tuccl.sketches.binding import closest_nics
+from tuccl.sketches.checks import checked
+from tuccl.sketches.grouping import group
+from tuccl.sketches.transformation import pinned_routes, transform
 from tuccl.topology.fabric import join
 from tuccl.topology.graph import FixedRoute, Topology
 from tuccl.topology.merge import merge_nics

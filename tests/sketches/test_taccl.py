@@ -13,19 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuccl.errors import InputError
-from tuccl.sketches import (
-    SHIPPED_UNITS,
-    Sketch,
-    TacclProfile,
-    decode_sketch,
-    decode_taccl_sketch,
-    encode_sketch,
-    load_sketch,
-    read_taccl_profile,
-    taccl_to_sketch,
-)
+from tuccl.sketches import Sketch, load_sketch
+from tuccl.sketches.files import decode_sketch, encode_sketch
 from tuccl.sketches.symmetry import broken_link
-from tuccl.sketches.taccl_profile import TacclMachine, decode_taccl_profile
+from tuccl.sketches.taccl import decode_taccl_sketch, read_taccl_profile, taccl_to_sketch
+from tuccl.sketches.taccl_profile import (
+    SHIPPED_UNITS,
+    TacclMachine,
+    TacclProfile,
+    decode_taccl_profile,
+)
 from tuccl.topology.fabric import join
 from tuccl.topology.graph import Topology
 from tuccl.topology.paths import path

@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from tuccl.program import Program, Step
-from tuccl.sketches import LogicalLink, Sketch
+from tuccl.sketches import Sketch
+from tuccl.sketches.sketch import LogicalLink
 from tuccl.synth import Collective, Schedule
 
 

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from tuccl.errors import Infeasible, InputError
 from tuccl.program import Knobs
 from tuccl.simulation import simulate
-from tuccl.sketches import LogicalLink, Sketch, candidate_sketches, full_mesh
+from tuccl.sketches import Sketch, candidate_sketches, full_mesh
+from tuccl.sketches.sketch import LogicalLink
 from tuccl.synth.bounds.bound import bound
 from tuccl.synth.greedy.greedy import greedy
 from tuccl.synth.lowering.lower import lower

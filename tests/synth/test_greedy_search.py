@@ -11,7 +11,8 @@ from reference_fabrics import a100_pod, any_fabric, cube_mesh, ndv2_pair, torus
 from tuccl.errors import Infeasible, InputError
 from tuccl.planners import plan_multicast
 from tuccl.program import verify
-from tuccl.sketches import full_mesh, rails
+from tuccl.sketches import full_mesh
+from tuccl.sketches.rails import rails
 from tuccl.synth import Collective, Problem, lower
 from tuccl.synth.bounds.link_load import fraction_of_bound
 from tuccl.synth.greedy.greedy import greedy

@@ -11,19 +11,11 @@ import pytest
 from tuccl.errors import Infeasible, InputError
 from tuccl.program import Program, verify
 from tuccl.sketches import Sketch
-from tuccl.synth import (
-    Address,
-    Collective,
-    Placement,
-    Problem,
-    Schedule,
-    Trace,
-    Transfer,
-    lower,
-    make_schedule,
-)
+from tuccl.synth import Collective, Placement, Problem, Schedule, lower, make_schedule
 from tuccl.synth.lowering.credit import CREDIT, MessageStep, stuck_steps
 from tuccl.synth.model.certificate import verify_schedule
+from tuccl.synth.model.schedule import Address, Transfer
+from tuccl.synth.model.trace import Trace
 
 
 def ops(program: Program) -> set[str]:

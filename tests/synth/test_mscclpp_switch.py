@@ -7,7 +7,8 @@ import pytest
 from tuccl.errors import Infeasible, InputError, TucclError
 from tuccl.mscclpp import ExecutionPlan, parse_plan, plan_json, run_plan, verify_plan
 from tuccl.mscclpp.sizes import size_step
-from tuccl.synth import SWITCH_COLLECTIVES, Multicast, PlanKnobs, switch_plan
+from tuccl.synth import Multicast, PlanKnobs, switch_plan
+from tuccl.synth.mscclpp.switch import SWITCH_COLLECTIVES
 
 FORMS = [
     (Multicast(collective, ranks, blocks, through_scratch), PlanKnobs(**knobs), in_place)

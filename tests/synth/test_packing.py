@@ -20,7 +20,8 @@ from tuccl.errors import Infeasible, InputError
 from tuccl.planners import split_relays
 from tuccl.program import Knobs, Program, verify
 from tuccl.simulation import simulate
-from tuccl.sketches import LogicalLink, Sketch, full_mesh
+from tuccl.sketches import Sketch, full_mesh
+from tuccl.sketches.sketch import LogicalLink
 from tuccl.synth import (
     Candidates,
     Collective,

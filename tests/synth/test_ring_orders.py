@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from tuccl.errors import Infeasible
-from tuccl.sketches import LogicalLink, Sketch, candidate_sketches, full_mesh
+from tuccl.sketches import Sketch, candidate_sketches, full_mesh
+from tuccl.sketches.sketch import LogicalLink
 from tuccl.synth.classic.ring_orders import ring_orders
 from tuccl.topology import PROFILES, join, load_profile
 

@@ -14,7 +14,8 @@ from tuccl.errors import InputError
 from tuccl.planners import diameter, group_cuts
 from tuccl.program import Knobs, Program, verify
 from tuccl.simulation import simulate
-from tuccl.sketches import candidate_sketches, full_mesh, rails
+from tuccl.sketches import candidate_sketches, full_mesh
+from tuccl.sketches.rails import rails
 from tuccl.synth import Collective, Problem, Schedule, bound, lower, make_schedule
 from tuccl.synth.bounds.link_load import fraction_of_bound
 from tuccl.synth.lowering.rotation import period

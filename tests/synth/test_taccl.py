@@ -16,16 +16,13 @@ from msgspec.structs import replace
 from tests.taccl_reference import schedule_fault, schedule_time_us, taccl_costs
 from tuccl.errors import Infeasible, InputError
 from tuccl.program import verify
-from tuccl.sketches import (
-    SHIPPED_UNITS,
-    LogicalLink,
-    Sketch,
-    load_sketch,
-    read_taccl_profile,
-)
-from tuccl.sketches.taccl_profile import TacclMachine
-from tuccl.synth import COLLECTIVES, Budget, Collective, Problem, lower, make_schedule
+from tuccl.sketches import Sketch, load_sketch
+from tuccl.sketches.sketch import LogicalLink
+from tuccl.sketches.taccl import read_taccl_profile
+from tuccl.sketches.taccl_profile import SHIPPED_UNITS, TacclMachine
+from tuccl.synth import COLLECTIVES, Collective, Problem, lower, make_schedule
 from tuccl.synth.model.certificate import verify_schedule
+from tuccl.synth.model.solver import Budget
 from tuccl.synth.taccl.costs import Link, sketch_costs
 from tuccl.synth.taccl.problem import Message, makespan, retime, reverse_time
 from tuccl.synth.taccl.symmetry import sketch_symmetry

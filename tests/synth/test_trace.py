@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tuccl.errors import InputError
-from tuccl.synth import Address, Collective, Trace
+from tuccl.synth import Collective
 from tuccl.synth.model.certificate import verify_schedule
+from tuccl.synth.model.schedule import Address
+from tuccl.synth.model.trace import Trace
 
 
 def test_runs_are_cut_where_either_end_is_not_contiguous() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 
-from tuccl.topology import Adapter, Fabric, Trunk
+from tuccl.topology import Fabric
+from tuccl.topology.switches import Adapter, Trunk
 
 LANES = {0.25: "SDR", 3.125: "EDR", 6.25: "HDR", 12.5: "NDR", 25.0: "XDR"}
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from tuccl.topology import Link, Node, Topology, smi_matrix
+from tuccl.topology import Link, Node, Topology
+from tuccl.topology.smi import smi_matrix
 
 SPEED = {"max_link_speed": "8.0 GT/s PCIe", "max_link_width": "16"}
 

@@ -10,11 +10,9 @@ import pytest
 
 from tuccl.errors import InputError
 from tuccl.topology import (
-    FABRICS,
     PROFILES,
     Topology,
     all_paths,
-    channel_paths,
     join,
     join_hosts,
     keep_gpus,
@@ -22,9 +20,11 @@ from tuccl.topology import (
     overlay,
     own_nics,
     path,
-    read_nccl_xml,
     signature,
 )
+from tuccl.topology.fabric import FABRICS
+from tuccl.topology.paths import channel_paths
+from tuccl.topology.readers.nccl_xml import read_nccl_xml
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "machines" / "ndv2-topo.xml"
 

@@ -19,19 +19,17 @@ from tests.topology.fabric_renderings import (
 )
 from tuccl.errors import InputError
 from tuccl.topology import (
-    Adapter,
     Fabric,
     Topology,
-    Trunk,
     all_paths,
-    host_order,
     join_hosts,
     load_profile,
     path,
     read_fabric,
     signature,
-    united,
 )
+from tuccl.topology.cabling import host_order
+from tuccl.topology.switches import Adapter, Trunk, united
 
 Write = Callable[[str | bytes], Path]
 

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from tuccl.errors import InputError
-from tuccl.topology import FixedRoute, Link, Node, Topology, all_paths, path
+from tuccl.topology import Link, Node, Topology, all_paths, path
+from tuccl.topology.graph import FixedRoute
 
 A, B = Node("a", "gpu", "n0", rank=0), Node("b", "gpu", "n0", rank=1)
 R = Node("r", "pcie", "n0")

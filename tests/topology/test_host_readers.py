@@ -16,14 +16,10 @@ from tests.topology.renderings import (
     without_nvlink,
 )
 from tuccl.errors import InputError
-from tuccl.topology import (
-    Topology,
-    decode_nccl_xml,
-    path,
-    path_class,
-    read_cluster,
-    smi_matrix,
-)
+from tuccl.topology import Topology, path, read_cluster
+from tuccl.topology.readers.nccl_xml import decode_nccl_xml
+from tuccl.topology.show import path_class
+from tuccl.topology.smi import smi_matrix
 
 GPU = {"class": "0x030200", "vendor": "0x10de", "device": "0x20b0"}
 GEN4 = {"max_link_speed": "16.0 GT/s PCIe", "max_link_width": "16"}

@@ -12,16 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuccl.errors import InputError
-from tuccl.topology import (
-    Topology,
-    all_paths,
-    describes_fabric,
-    nearest_nics,
-    path,
-    path_class,
-    read_cluster,
-    read_fabric,
-)
+from tuccl.topology import Topology, all_paths, path, read_cluster, read_fabric
+from tuccl.topology.nics import nearest_nics
+from tuccl.topology.readers.fabrics import describes_fabric
+from tuccl.topology.show import path_class
 
 Write = Callable[[Any], Path]
 

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuccl.errors import InputError
-from tuccl.topology import Topology, all_paths, decode_nccl_xml, path, read_nccl_xml, signature
+from tuccl.topology import Topology, all_paths, path, signature
+from tuccl.topology.readers.nccl_xml import decode_nccl_xml, read_nccl_xml
 
 PUBLIC = {
     "aws_p4d-24xl": (8, 4),

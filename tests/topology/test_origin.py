@@ -16,9 +16,9 @@ from tuccl.topology import (
     join,
     keep_gpus,
     load_profile,
-    matrix,
     signature,
 )
+from tuccl.topology.show import matrix
 
 
 def cluster(gbs: float = 1.0, spread: float = 0.0) -> Topology:

@@ -9,18 +9,9 @@ import msgspec
 import pytest
 
 from tuccl.errors import InputError
-from tuccl.topology import (
-    FixedRoute,
-    Hop,
-    Link,
-    Node,
-    Topology,
-    all_paths,
-    join,
-    load_profile,
-    network,
-    path,
-)
+from tuccl.topology import Link, Node, Topology, all_paths, join, load_profile, network, path
+from tuccl.topology.graph import FixedRoute
+from tuccl.topology.relays import Hop
 
 
 def every_way(t: Topology, src: str, dst: str) -> Iterator[tuple[str, ...]]:

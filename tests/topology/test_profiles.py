@@ -10,15 +10,8 @@ import msgspec
 import pytest
 
 from tuccl.errors import InputError
-from tuccl.topology import (
-    PROFILES,
-    Topology,
-    all_paths,
-    join,
-    load_profile,
-    overlay,
-    read_nccl_xml,
-)
+from tuccl.topology import PROFILES, Topology, all_paths, join, load_profile, overlay
+from tuccl.topology.readers.nccl_xml import read_nccl_xml
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "machines" / "ndv2-topo.xml"
 # GPUs, NICs, GB/s of a NIC's port, GB/s between GPUs of one (NVLink, xGMI)

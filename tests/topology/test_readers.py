@@ -22,14 +22,9 @@ from tests.topology.renderings import (
     write_sysfs,
 )
 from tuccl.errors import InputError
-from tuccl.topology import (
-    HOST_READERS,
-    Topology,
-    all_paths,
-    load_profile,
-    read_cluster,
-    smi_matrix,
-)
+from tuccl.topology import Topology, all_paths, load_profile, read_cluster
+from tuccl.topology.readers.registry import HOST_READERS
+from tuccl.topology.smi import smi_matrix
 
 
 def read(data: bytes, name: str = "machine.txt") -> Topology:

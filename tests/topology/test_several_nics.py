@@ -16,11 +16,9 @@ from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Problem, bound, lower, make_schedule
 from tuccl.synth.baseline.nccl import nccl_program
 from tuccl.topology import (
-    FABRICS,
     Link,
     Node,
     Topology,
-    channel_paths,
     join,
     load_machine,
     load_profile,
@@ -29,6 +27,8 @@ from tuccl.topology import (
     own_nics,
     path,
 )
+from tuccl.topology.fabric import FABRICS
+from tuccl.topology.paths import channel_paths
 
 
 def host(gpus: int, nics: int, switches: int = 2, nvlink: float = 40.0) -> Topology:

@@ -7,16 +7,8 @@ from collections import Counter
 import pytest
 
 from tuccl.errors import InputError
-from tuccl.topology import (
-    all_paths,
-    join,
-    keep_gpus,
-    load_profile,
-    nvlink_domain,
-    path,
-    process_gpus,
-    torus,
-)
+from tuccl.topology import all_paths, join, keep_gpus, load_profile, path, process_gpus
+from tuccl.topology.shapes import nvlink_domain, torus
 
 
 def test_a_rack_is_one_node_whose_trays_share_nvlink_alone() -> None:

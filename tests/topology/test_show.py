@@ -7,15 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tuccl.topology import (
-    PROFILES,
-    Topology,
-    join,
-    load_profile,
-    matrix,
-    read_cluster,
-    smi_matrix,
-)
+from tuccl.topology import PROFILES, Topology, join, load_profile, read_cluster
+from tuccl.topology.show import matrix
+from tuccl.topology.smi import smi_matrix
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "topologies" / "smi_topo"
 

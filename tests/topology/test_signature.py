@@ -12,7 +12,6 @@ import pytest
 from tuccl.errors import InputError
 from tuccl.topology import (
     PROFILES,
-    FixedRoute,
     Link,
     Node,
     Topology,
@@ -22,6 +21,7 @@ from tuccl.topology import (
     load_profile,
     signature,
 )
+from tuccl.topology.graph import FixedRoute
 
 
 def disguised(t: Topology, seed: int) -> Topology:

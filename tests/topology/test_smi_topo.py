@@ -9,16 +9,9 @@ import pytest
 
 from tests.topology.renderings import classes, without_nvlink
 from tuccl.errors import InputError
-from tuccl.topology import (
-    Topology,
-    all_paths,
-    load_profile,
-    overlay,
-    path,
-    path_class,
-    read_cluster,
-    smi_matrix,
-)
+from tuccl.topology import Topology, all_paths, load_profile, overlay, path, read_cluster
+from tuccl.topology.show import path_class
+from tuccl.topology.smi import smi_matrix
 
 OLD = """\
 \tGPU0\tGPU1\tGPU2\tGPU3\tmlx4_0\tmlx4_1\tCPU Affinity

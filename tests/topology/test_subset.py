@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tuccl.errors import InputError
-from tuccl.topology import PROFILES, all_paths, join, keep_gpus, load_profile, matrix, path
+from tuccl.topology import PROFILES, all_paths, join, keep_gpus, load_profile, path
+from tuccl.topology.show import matrix
 
 
 @pytest.mark.parametrize("name", PROFILES)

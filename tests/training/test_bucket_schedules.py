@@ -7,26 +7,20 @@ import random
 import pytest
 
 from tuccl.errors import InputError
-from tuccl.training import (
-    GRADIENT_METHODS,
-    BucketSchedule,
-    Costs,
-    Model,
-    Parameter,
-    c2c_by_operations,
-    c2c_by_time,
+from tuccl.training import GRADIENT_METHODS, Costs, Model, c2c_by_operations, method_of
+from tuccl.training.bucket_schedule import BucketSchedule
+from tuccl.training.buckets import (
+    Group,
     ddp_groups,
     fused_groups,
     groups_end_us,
-    linear,
     merged_groups,
     merged_groups_exact,
-    method_of,
     partitions,
-    server_costs,
-    simulate_steps,
 )
-from tuccl.training.buckets import Group
+from tuccl.training.costs import c2c_by_time, linear, server_costs
+from tuccl.training.model import Parameter
+from tuccl.training.timeline import simulate_steps
 
 
 def random_model(seed: int, most: int = 9) -> tuple[Model, Costs]:

@@ -12,7 +12,8 @@ import pytest
 from tuccl.emulation import plan_emulation
 from tuccl.errors import InputError, TucclError
 from tuccl.topology import join, keep_gpus, load_profile
-from tuccl.training import Model, Parameter, timeline_svg
+from tuccl.training import Model, timeline_svg
+from tuccl.training.model import Parameter
 from tuccl.training.runs import replay_training, train_module
 from tuccl.training.server_hosts import with_servers
 

@@ -12,10 +12,7 @@ from tuccl.topology import join, load_profile
 from tuccl.training import (
     GRADIENT_METHODS,
     Model,
-    Parameter,
     TrainingRow,
-    best_run,
-    encode_model,
     load_model,
     reference_model,
     simulate_training,
@@ -23,7 +20,10 @@ from tuccl.training import (
     timeline_svg,
     timeline_trace,
 )
+from tuccl.training.model import Parameter
+from tuccl.training.model_files import encode_model
 from tuccl.training.rows import row_of
+from tuccl.training.simulation import best_run
 
 CELLS = Path(__file__).parents[3] / "shared/data/training/ddl_benchmarks_fig4.tsv"
 CLUSTER = join(load_profile("rtx2080tix4"), 2)

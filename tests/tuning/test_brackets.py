@@ -1,7 +1,7 @@
 import pytest
 
 from baseline_searches import literal_brackets
-from tuccl.tuning import Bracket, brackets, highest_bracket
+from tuccl.tuning.searches.brackets import Bracket, brackets, highest_bracket
 
 ROUNDS = [(r, eta) for eta in (2, 3, 4, 10) for r in (1, 2, 3, 16, 20, 27, 64, 81, 243, 1000)]
 

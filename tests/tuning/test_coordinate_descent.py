@@ -2,8 +2,9 @@
 
 from tests.tuning.conftest import Surface, small_space
 from tuccl.program import default_buffer_bytes
-from tuccl.tuning import Measurements, Point
 from tuccl.tuning.searches.coordinate_descent import coordinate_descent
+from tuccl.tuning.searches.measurements import Measurements
+from tuccl.tuning.searches.space import Point
 
 SPACE = small_space()
 

@@ -9,7 +9,8 @@ from tuccl.runtime import ConfiguredProgram, TimedProgram, Timing, program_file
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Problem, ScheduleChoice, lower, make_schedule
 from tuccl.topology import Topology
-from tuccl.tuning import FinalRound, beats, entries_of
+from tuccl.tuning import beats
+from tuccl.tuning.final_round import FinalRound, entries_of
 
 TIMES = st.lists(st.floats(1.0, 1e6), min_size=1, max_size=30)
 

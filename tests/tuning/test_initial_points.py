@@ -4,10 +4,9 @@ import pytest
 
 from tuccl.program import default_buffer_bytes
 from tuccl.synth import ScheduleChoice
-from tuccl.tuning import Point
 from tuccl.tuning.searches.initial_knobs import suited_points
 from tuccl.tuning.searches.initial_points import choices_in_turn, initial_points
-from tuccl.tuning.searches.space import Space
+from tuccl.tuning.searches.space import Point, Space
 
 METHODS = ("ring", "recursive", "allpairs", "greedy")
 SKETCHES = ("pruned", "paired", "full-mesh")

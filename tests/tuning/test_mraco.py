@@ -2,7 +2,10 @@ import math
 
 from baseline_searches import RandomSearch
 from tests.tuning.conftest import Surface, small_space
-from tuccl.tuning import Convergence, MracoSearch, Point, divergence, run_search
+from tuccl.tuning.searches.convergence import Convergence, divergence
+from tuccl.tuning.searches.mraco import MracoSearch
+from tuccl.tuning.searches.search import run_search
+from tuccl.tuning.searches.space import Point
 
 SPACE = small_space()
 SEEDS = range(3)

@@ -5,8 +5,8 @@ from tuccl.program import default_buffer_bytes, verify
 from tuccl.sketches import candidate_sketches
 from tuccl.synth import Collective, Problem, Schedule, ScheduleChoice, make_schedule
 from tuccl.topology import Topology, load_profile
-from tuccl.tuning import ProgramCache, ll128_is_safe, programs
-from tuccl.tuning.programs import ROBUST
+from tuccl.tuning import programs
+from tuccl.tuning.programs import ROBUST, ProgramCache, ll128_is_safe
 
 SIZE = 1 << 20
 

@@ -7,7 +7,10 @@ import pytest
 
 from baseline_searches import BASELINE_SEARCHES, GridSearch
 from tests.tuning.conftest import Surface, small_space, tiny_space
-from tuccl.tuning import SEARCHES, Measurements, Point, Request, Search, run_search
+from tuccl.tuning import SEARCHES
+from tuccl.tuning.searches.measurements import Measurements
+from tuccl.tuning.searches.search import Request, Search, run_search
+from tuccl.tuning.searches.space import Point
 
 SPACE = small_space()
 ALL_SEARCHES = SEARCHES | BASELINE_SEARCHES

@@ -7,7 +7,7 @@ from tuccl.errors import Infeasible
 from tuccl.program import Knobs
 from tuccl.runtime.executors.knob_grid import BUFFERS, CHANNELS, PROTOCOLS, THREADS, WHOLE_GRID
 from tuccl.synth import ScheduleChoice
-from tuccl.tuning import Point, Space
+from tuccl.tuning.searches.space import Point, Space
 
 SPACE = small_space()
 

@@ -9,10 +9,11 @@ from tuccl.cli import main
 from tuccl.errors import Infeasible, InputError
 from tuccl.mscclpp import parse_plan, verify_plan
 from tuccl.program import Knobs
-from tuccl.runtime import PlanSimExecutor, PlanSimulator, load_table, time_baseline
-from tuccl.runtime.executors.plan_sim import plan_knobs
+from tuccl.runtime import PlanSimExecutor, load_table, time_baseline
+from tuccl.runtime.executors.plan_sim import PlanSimulator, plan_knobs
 from tuccl.runtime.export import export
-from tuccl.synth import Collective, PlanKnobs, lower, lower_to_plan, msccl_default
+from tuccl.synth import Collective, PlanKnobs, lower, msccl_default
+from tuccl.synth.mscclpp.lower import lower_to_plan
 from tuccl.topology import Topology, join, keep_gpus, load_profile, save_topology
 from tuccl.tuning import TuneOptions, TuneResult, tune
 

@@ -8,8 +8,8 @@ import pytest
 
 from tuccl.cli import main
 from tuccl.errors import Unavailable
-from tuccl.runtime import CudaExecutor
 from tuccl.runtime.executors import cuda_devices
+from tuccl.runtime.executors.cuda import CudaExecutor
 
 
 def test_a_library_that_is_not_there_is_told(

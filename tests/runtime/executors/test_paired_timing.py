@@ -8,14 +8,8 @@ import pytest
 
 from tuccl.errors import InputError
 from tuccl.program import Knobs, Program
-from tuccl.runtime import (
-    MSCCL_LOOP,
-    ConfiguredProgram,
-    Executor,
-    StepLoop,
-    Timing,
-    paired_timings,
-)
+from tuccl.runtime import MSCCL_LOOP, ConfiguredProgram, Executor, StepLoop, Timing
+from tuccl.runtime.executors.paired_timing import paired_timings
 
 
 class Drifting(Executor):

@@ -2,11 +2,12 @@
 
 import pytest
 
-from tuccl.runtime import LoopbackExecutor, SimExecutor
+from tuccl.runtime import SimExecutor
 from tuccl.runtime.executors.knob_grid import CHANNELS, PROTOCOLS, WHOLE_GRID
+from tuccl.runtime.executors.loopback import LoopbackExecutor
 from tuccl.synth import ScheduleChoice
 from tuccl.topology import load_profile
-from tuccl.tuning import Point, Space
+from tuccl.tuning.searches.space import Point, Space
 
 
 def test_the_simulator_honours_every_knob() -> None:

@@ -23,7 +23,8 @@ from tuccl.runtime.jobs import (
     hosts_of,
     probe_hosts,
 )
-from tuccl.topology import encode_topology, load_profile, save_topology, smi_matrix
+from tuccl.topology import encode_topology, load_profile, save_topology
+from tuccl.topology.smi import smi_matrix
 
 # Each answers with the host's file, or as hosts do that are down, slow or lack tuccl.
 ANSWER = """

@@ -3,7 +3,9 @@
 import pytest
 
 from tuccl.topology import Topology, join, load_profile
-from tuccl.tuning import Policy, SimulatedCall, simulated_calls, train_policy
+from tuccl.tuning import train_policy
+from tuccl.tuning.policy_training import SimulatedCall, simulated_calls
+from tuccl.tuning.rl.policy import Policy
 
 SIZES = (16 << 10, 256 << 20)
 

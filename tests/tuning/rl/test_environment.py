@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tuccl.errors import InputError
-from tuccl.tuning import SimulatedCall
+from tuccl.tuning.policy_training import SimulatedCall
 
 checker = pytest.importorskip("gymnasium.utils.env_checker", reason="needs the extra `rl`")
 from tuccl.tuning.rl.environment import TuningEnvironment

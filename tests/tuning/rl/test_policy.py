@@ -6,19 +6,13 @@ import pytest
 
 from tuccl.errors import InputError
 from tuccl.topology import Topology
-from tuccl.tuning import (
-    Policy,
-    RlSearch,
-    SimulatedCall,
-    TuneOptions,
-    load_policy,
-    run_search,
-    save_policy,
-    train_policy,
-    tune,
-)
+from tuccl.tuning import TuneOptions, load_policy, save_policy, train_policy, tune
+from tuccl.tuning.policy_training import SimulatedCall
 from tuccl.tuning.rl.action import Action
 from tuccl.tuning.rl.bandit import Belief
+from tuccl.tuning.rl.policy import Policy
+from tuccl.tuning.rl.search import RlSearch
+from tuccl.tuning.searches.search import run_search
 
 
 def best_us(call: SimulatedCall, policy: Policy | None, budget: int) -> float:

@@ -1,8 +1,8 @@
 import pytest
 
 from tuccl.topology import join, load_profile
-from tuccl.tuning import State, TrainingJob
-from tuccl.tuning.rl.state import FEATURES
+from tuccl.tuning import TrainingJob
+from tuccl.tuning.rl.state import FEATURES, State
 
 
 def state(profile: str, nodes: int, nbytes: int, job: TrainingJob | None = None) -> State:
