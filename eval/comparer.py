@@ -99,7 +99,7 @@ def _comparer(
     nccl_version: str | None,
     peers: Sequence[Peer],
 ) -> _Comparer:
-    """Return what compares, after a look at its arguments."""
+    """Return what times the rows; the arguments are checked first."""
     known = (*BASELINES, SYMMETRIC_BASELINE)
     if unknown := [b for b in baselines or () if b not in known]:
         names = ", ".join(known)
@@ -117,14 +117,9 @@ def _comparer(
             f"{stored.folder}: holds choices of NCCL's own, which only NCCL itself can time; "
             "use --on nccl-tests, or name a table of programs"
         )
-    version = nccl_release(nccl_version or _tuned_against(stored.lookup))
-    return _Comparer(
-        stored,
-        executor,
-        tuple(baselines),
-        "" if executor.runs_nccl else version,
-        PeerComparison(executor, peers),
-    )
+    tuned_against = nccl_version or _tuned_against(stored.lookup)
+    version = "" if executor.runs_nccl else nccl_release(tuned_against)
+    return _Comparer(stored, executor, tuple(baselines), version, PeerComparison(executor, peers))
 
 
 def _tuned_against(table: LookupTable) -> str:

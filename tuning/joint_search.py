@@ -91,6 +91,8 @@ def tune(
         Unavailable: the executor or the storage needs something that is not installed, or fails.
     """
     names, options = _calls(topology, collectives, options or TuneOptions())
+    if on == "mscclpp":
+        options = replace(options, dialect="mscclpp")
     with executor_on(topology, on, options.dialect) as executor:
         each = sorted({aligned_size(size, topology.ranks) for size in sizes_bytes(sizes)})
         tasks = [(name, nbytes, options.budget) for name in names for nbytes in each]
@@ -105,7 +107,9 @@ def _calls(
     """Return the collectives' names, each once, and the options with the root that they have."""
     if isinstance(collectives, str | Collective):
         collectives = [collectives]
-    calls = [collective_on(topology.ranks, each) for each in collectives if each]
+    if not collectives:
+        raise InputError("collectives: expected at least one")
+    calls = [collective_on(topology.ranks, each) for each in collectives]
     roots = {c.root for c in collectives if isinstance(c, Collective) and c.rooted}
     if len(roots) > 1:
         raise InputError(f"roots {sorted(roots)}: expected one root for all collectives of a tune")
