@@ -52,7 +52,7 @@ def read_topology(
     up_gbs: float | None = None,
     down_gbs: float | None = None,
 ) -> Topology:
-    """Return the machine that files of any known format describe (docs/formats.md).
+    """Return the machine that files of any known format describe (docs/reference/topology.md).
 
     Numbers that a file lacks are filled in, and such links are marked ``assumed``; what else was
     assumed is said by a `UserWarning`.
