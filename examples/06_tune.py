@@ -5,8 +5,8 @@ import tuccl
 host = tuccl.profile("v100x4")
 
 # `on` says what times candidates: the simulator here; "nccl-tests" or "mpi" on a cluster.
-options = tuccl.TuneOptions(budget=20, seed=0)
-table = tuccl.tune(host, ["allgather", "allreduce"], "64K:4M:x8", on="sim", options=options)
+options = tuccl.TuneOptions(budget=10, seed=0)
+table = tuccl.tune(host, ["allgather", "allreduce"], "64K:4M:x64", on="sim", options=options)
 
 print(f"{table.result.evaluations} evaluations, {table.result.label}")
 for row in table.result.tuned:

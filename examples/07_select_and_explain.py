@@ -6,7 +6,7 @@ from pathlib import Path
 import tuccl
 
 host = tuccl.profile("v100x4")
-tuned = tuccl.tune(host, "allgather", ["64K", "4M"], options=tuccl.TuneOptions(budget=20))
+tuned = tuccl.tune(host, "allgather", ["64K", "4M"], options=tuccl.TuneOptions(budget=10))
 
 with tempfile.TemporaryDirectory() as folder:
     tuned.save(Path(folder, "table"))

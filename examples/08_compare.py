@@ -3,7 +3,7 @@
 import tuccl
 
 host = tuccl.profile("v100x4")
-table = tuccl.tune(host, "allreduce", ["64K", "4M"], options=tuccl.TuneOptions(budget=20))
+table = tuccl.tune(host, "allreduce", ["64K", "4M"], options=tuccl.TuneOptions(budget=10))
 
 comparison = table.compare(baselines=["nccl", "msccl-default"])
 print(comparison.label)

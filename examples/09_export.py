@@ -6,7 +6,7 @@ from pathlib import Path
 import tuccl
 
 host = tuccl.profile("dgx-a100")
-options = tuccl.TuneOptions(budget=10)
+options = tuccl.TuneOptions(budget=6)
 table = tuccl.tune(host, "allgather", ["64K", "4M"], options=options)
 
 with tempfile.TemporaryDirectory() as folder:

@@ -9,7 +9,7 @@ from pathlib import Path
 import tuccl
 
 cluster = tuccl.profile("v100x4", nodes=2)
-options = tuccl.TuneOptions(budget=20)
+options = tuccl.TuneOptions(budget=10)
 
 with tempfile.TemporaryDirectory() as folder:
     table = tuccl.tune(cluster, "allgather", "4M", options=options, path=Path(folder, "table"))
