@@ -39,13 +39,13 @@ from tuccl.topology import (
     Node,
     Topology,
     encode_machine,
-    interpreter_machine_of,
     keep_gpus,
     load_profile,
     machine_class,
     network,
     read_machine,
 )
+from tuccl.topology.machine import interpreter_machine_of
 from tuccl.tuning import TuneOptions, tune
 
 _RANKS = 8

@@ -19,11 +19,9 @@ if TYPE_CHECKING:
         Constant,
         MachineFile,
         encode_machine,
-        interpreter_machine_of,
         load_machine,
         machine_class,
         machine_of,
-        plan_machine_of,
         read_machine,
     )
     from tuccl.topology.machines import profile, read_topology
@@ -56,7 +54,6 @@ __all__ = [
     "differences",
     "encode_machine",
     "encode_topology",
-    "interpreter_machine_of",
     "join",
     "join_hosts",
     "keep_gpus",
@@ -71,7 +68,6 @@ __all__ = [
     "overlay",
     "own_nics",
     "path",
-    "plan_machine_of",
     "probe_local",
     "process_gpus",
     "profile",

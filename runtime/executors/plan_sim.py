@@ -24,7 +24,8 @@ from tuccl.simulation import MachineClass, Network, SimResult
 from tuccl.synth.baseline.nccl_nvls import nvls_network
 from tuccl.synth.mscclpp.knobs import ALIGNMENT, PlanKnobs
 from tuccl.synth.mscclpp.lower import lower_to_plan
-from tuccl.topology import Topology, network, plan_machine_of, process_gpus
+from tuccl.topology import Topology, network, process_gpus
+from tuccl.topology.machine import plan_machine_of
 from tuccl.topology.models import has_multicast, multiprocessors
 
 __all__ = [

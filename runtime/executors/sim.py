@@ -18,13 +18,8 @@ from tuccl.runtime.executors.executor import (
 from tuccl.simulation import MachineClass, Network, least_us, simulate, simulate_all
 from tuccl.simulation import trace as simulate_and_record
 from tuccl.synth.baseline.nccl_nvls import SWITCH_RANKS, nvls_network
-from tuccl.topology import (
-    Topology,
-    interpreter_machine_of,
-    machine_of,
-    network,
-    process_gpus,
-)
+from tuccl.topology import Topology, machine_of, network, process_gpus
+from tuccl.topology.machine import interpreter_machine_of
 
 __all__ = ["InterpreterSimExecutor", "SimExecutor", "padded"]
 

@@ -7,9 +7,10 @@ import pytest
 
 from tests.eval.conftest import LABEL, comparison
 from tuccl import __version__
-from tuccl.eval import Comparison, PeerRow, html_report, plots_available, text_report
+from tuccl.eval import Comparison, html_report, text_report
 from tuccl.eval import report as report_module
-from tuccl.eval.plots import bandwidth_svg
+from tuccl.eval.peers.report import PeerRow
+from tuccl.eval.plots import bandwidth_svg, plots_available
 from tuccl.synth import ScheduleChoice
 from tuccl.topology import join, load_profile, machine_svg, signature
 from tuccl.tuning import StoredStudy
