@@ -291,7 +291,7 @@ def nccl_tests_executor(
         InputError: the launcher or an option cannot be.
         Unavailable: there is no nccl-tests.
     """
-    from tuccl.runtime.export.files import DIALECTS
+    from tuccl.program import DIALECTS
     from tuccl.runtime.jobs import job_launcher
     from tuccl.runtime.jobs.launch import cache_folder
     from tuccl.runtime.nccl_tests import NcclTests, find_nccl_tests

@@ -7,6 +7,7 @@ from tuccl.lazy import make_lazy
 if TYPE_CHECKING:
     from tuccl.emulation.emulated_topology import emulated_network, emulated_topology
     from tuccl.emulation.emulation import Emulation, running_emulations, set_rate
+    from tuccl.emulation.executor import EmulatedExecutor
     from tuccl.emulation.plan import plan_emulation
     from tuccl.emulation.probing import (
         emulated_endpoints,
@@ -14,9 +15,11 @@ if TYPE_CHECKING:
         probing_scale,
         unprobed_topology,
     )
-    from tuccl.emulation.sim_executor import as_run_on_cpus, eager_costs
+    from tuccl.emulation.sim_executor import EmulatedSimExecutor, as_run_on_cpus, eager_costs
 
 __all__ = [
+    "EmulatedExecutor",
+    "EmulatedSimExecutor",
     "Emulation",
     "as_run_on_cpus",
     "eager_costs",

@@ -8,8 +8,10 @@ from tuccl.errors import InputError
 from tuccl.runtime import load_table, select
 from tuccl.runtime.table import pareto_set
 from tuccl.topology import Topology
-from tuccl.tuning import Measurements, Point, TuneOptions, tune
+from tuccl.tuning import TuneOptions, tune
 from tuccl.tuning.fewer_sms import time_leaner_points
+from tuccl.tuning.searches.measurements import Measurements
+from tuccl.tuning.searches.space import Point
 
 SIZE = 1 << 16
 
