@@ -94,7 +94,7 @@ class Sockets final : public MessageTransport {
   struct Connection {
     bool open() const { return socket.get() >= 0; }
 
-    select::Descriptor socket;
+    select::Descriptor socket{-1};
     std::map<int, Tag> tags;
     std::deque<Leaving> leaving;
     std::size_t written = 0;       ///< Of the first that leaves, its frame included.
