@@ -10,13 +10,13 @@ from tuccl.errors import InputError
 from tuccl.sketches.sketch import LogicalLink, Sketch
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.taccl.costs import Link, LinkCosts, switch_ports
-from tuccl.synth.taccl.problem import Message
+from tuccl.synth.taccl.problem import TimedMessage
 
 __all__ = ["schedule_fault", "schedule_time_us", "taccl_costs"]
 
 
 def schedule_time_us(
-    messages: Sequence[Message],
+    messages: Sequence[TimedMessage],
     collective: Collective,
     sketch: Sketch,
     costs: LinkCosts,
@@ -34,7 +34,7 @@ def schedule_time_us(
 
 
 def schedule_fault(
-    messages: Sequence[Message],
+    messages: Sequence[TimedMessage],
     collective: Collective,
     sketch: Sketch,
     costs: LinkCosts,
@@ -57,7 +57,7 @@ def schedule_fault(
     return next((fault for check in checks for fault in check), None)
 
 
-def _wrong_times(messages: Sequence[Message], costs: LinkCosts) -> Iterator[str]:
+def _wrong_times(messages: Sequence[TimedMessage], costs: LinkCosts) -> Iterator[str]:
     for m in messages:
         link = costs.links[m.link]
         if m.start < 0 or not m.chunks or len(set(m.chunks)) != len(m.chunks):
@@ -68,7 +68,7 @@ def _wrong_times(messages: Sequence[Message], costs: LinkCosts) -> Iterator[str]
             yield f"{m}: expected {link.alpha} + {len(m.chunks)} x {link.beta} ns"
 
 
-def _overlaps(messages: Sequence[Message], costs: LinkCosts) -> Iterator[str]:
+def _overlaps(messages: Sequence[TimedMessage], costs: LinkCosts) -> Iterator[str]:
     spans: dict[object, list[tuple[int, int]]] = defaultdict(list)
     for m in messages:
         link = costs.links[m.link]
@@ -84,7 +84,7 @@ def _overlaps(messages: Sequence[Message], costs: LinkCosts) -> Iterator[str]:
 
 
 def _relay_faults(
-    messages: Sequence[Message], collective: Collective, sketch: Sketch, parts: int
+    messages: Sequence[TimedMessage], collective: Collective, sketch: Sketch, parts: int
 ) -> Iterator[str]:
     """Yield chunks that leave the host of their owner by a sender not named for it."""
     for m in messages:
@@ -107,7 +107,7 @@ def _owner(chunk: int, collective: Collective, parts: int) -> int:
 
 
 def _late_own(
-    messages: Sequence[Message], collective: Collective, sketch: Sketch, parts: int
+    messages: Sequence[TimedMessage], collective: Collective, sketch: Sketch, parts: int
 ) -> Iterator[str]:
     """Yield relays' own chunks that leave by a link after chunks carried for others."""
     carried: set[int] = set()
@@ -125,7 +125,7 @@ def _late_own(
 
 
 def _wrong_ends(
-    messages: Sequence[Message], collective: Collective, sketch: Sketch, parts: int
+    messages: Sequence[TimedMessage], collective: Collective, sketch: Sketch, parts: int
 ) -> Iterator[str]:
     """Follow contributions, one bit a rank, through the messages in time."""
     held: dict[tuple[int, int], int] = {}
@@ -153,7 +153,7 @@ def _wrong_ends(
                 yield f"rank {rank} ends without chunk {chunk}"
 
 
-def _arrive(m: Message, sketch: Sketch, held: dict[tuple[int, int], int]) -> Iterator[str]:
+def _arrive(m: TimedMessage, sketch: Sketch, held: dict[tuple[int, int], int]) -> Iterator[str]:
     dst = sketch.links[m.link].dst
     for chunk in m.chunks:
         value, own = held[chunk, ~m.link], held.get((chunk, dst), 0)

@@ -16,7 +16,7 @@ from tuccl.synth.model.symmetry import Symmetry
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
 
-__all__ = ["KSynchronous", "Send", "solve_k_synchronous"]
+__all__ = ["KSynchronous", "StepSend", "solve_k_synchronous"]
 
 # Possible sends beyond which a model takes longer than the answer is worth.
 _MOST_SENDS = 60_000
@@ -24,7 +24,7 @@ _MOST_SENDS = 60_000
 Status = Literal["solved", "impossible", "out of time"]
 
 
-class Send(NamedTuple):
+class StepSend(NamedTuple):
     """A chunk over a pair in a step, both counted from 0."""
 
     step: int
@@ -49,7 +49,7 @@ class KSynchronous:
     steps: int
     rounds: tuple[int, ...] = ()
     least_rounds: int = 0
-    sends: tuple[Send, ...] = ()
+    sends: tuple[StepSend, ...] = ()
     reproducible: bool = True
 
     @property
@@ -120,7 +120,7 @@ def solve_k_synchronous(
 def _direct(instance: Instance, rounds: int | None) -> KSynchronous:
     """Return the one schedule of one step: every chunk goes straight to its targets."""
     sends = tuple(
-        Send(0, instance.network.index[demand.source, to], chunk)
+        StepSend(0, instance.network.index[demand.source, to], chunk)
         for chunk, demand in enumerate(instance.demands)
         for to in sorted(demand.targets)
     )
@@ -140,7 +140,7 @@ class _Search:
     ) -> None:
         self.instance, self.symmetry, self.incumbent = instance, symmetry, incumbent
         self.possible = [
-            Send(step, pair, chunk)
+            StepSend(step, pair, chunk)
             for chunk in symmetry.representatives
             for pair, (src, dst) in enumerate(instance.network.pairs)
             for step in self._useful_steps(chunk, src, dst)
@@ -178,15 +178,15 @@ class _Search:
             return replace(incumbent, least_rounds=sum(incumbent.rounds))
         return replace(incumbent, status="impossible", least_rounds=self.most + 1)
 
-    def _sends(self, model: _Model, outcome: Outcome) -> Iterator[Send]:
+    def _sends(self, model: _Model, outcome: Outcome) -> Iterator[StepSend]:
         """Yield the sends of representatives, and their images under the symmetry."""
         for (step, pair, chunk), sent in zip(self.possible, model.sent, strict=True):
             if outcome.value(sent):
                 for pairs, chunks in zip(self.symmetry.links, self.symmetry.chunks, strict=True):
-                    yield Send(step, pairs[pair], chunks[chunk])
+                    yield StepSend(step, pairs[pair], chunks[chunk])
 
 
-def _needed(instance: Instance, sends: Sequence[Send]) -> tuple[Send, ...]:
+def _needed(instance: Instance, sends: Sequence[StepSend]) -> tuple[StepSend, ...]:
     """Return the sends without those that lead to no target."""
     needed = []
     passed_on: set[tuple[int, int]] = set()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tuccl.synth.model.solver import Outcome, cp_sat
 from tuccl.synth.taccl.heuristic_ordering import Reservations
-from tuccl.synth.taccl.problem import BY_START, Problem, Send
+from tuccl.synth.taccl.problem import BY_START, Problem, TimedSend
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -20,12 +20,14 @@ __all__ = ["ContiguityModel", "merge_sends"]
 _Key = tuple[int, int]
 
 
-def merge_sends(problem: Problem, sends: Sequence[Send], size: int) -> list[Send] | None:
+def merge_sends(problem: Problem, sends: Sequence[TimedSend], size: int) -> list[TimedSend] | None:
     """Return the sends, timed anew, with up to `size` neighbours on contiguous links as a message.
 
     None where two messages would wait for each other.
     """
-    units: list[list[Send]] = [[send] for send in sends if not problem.links[send.link].contiguous]
+    units: list[list[TimedSend]] = [
+        [send] for send in sends if not problem.links[send.link].contiguous
+    ]
     waits: list[set[int]] = [set() for _ in units]
     for row in _link_orders(problem, sends):
         for start in range(0, len(row), size):
@@ -34,9 +36,9 @@ def merge_sends(problem: Problem, sends: Sequence[Send], size: int) -> list[Send
     return _list_schedule(problem, units, waits)
 
 
-def _link_orders(problem: Problem, sends: Sequence[Send]) -> list[list[Send]]:
+def _link_orders(problem: Problem, sends: Sequence[TimedSend]) -> list[list[TimedSend]]:
     """Return, for each orbit of contiguous links, the sends on it in order."""
-    rows: dict[int, list[Send]] = defaultdict(list)
+    rows: dict[int, list[TimedSend]] = defaultdict(list)
     for send in sorted(sends, key=lambda send: (send.start, send.end)):
         if problem.links[send.link].contiguous:
             rows[problem.link_orbits[send.link]].append(send)
@@ -44,8 +46,8 @@ def _link_orders(problem: Problem, sends: Sequence[Send]) -> list[list[Send]]:
 
 
 def _list_schedule(
-    problem: Problem, units: list[list[Send]], waits: list[set[int]]
-) -> list[Send] | None:
+    problem: Problem, units: list[list[TimedSend]], waits: list[set[int]]
+) -> list[TimedSend] | None:
     """Return the units at the earliest times, by their planned starts and after what they wait for.
 
     None where they wait for each other.
@@ -65,7 +67,7 @@ def _list_schedule(
     reservations = Reservations(problem)
     heap = [(0, u[0].start, n) for n, u in enumerate(units) if not waits[n]]
     heapq.heapify(heap)
-    scheduled: list[Send] = []
+    scheduled: list[TimedSend] = []
     while heap:
         earliest, planned, number = heapq.heappop(heap)
         unit = units[number]
@@ -75,7 +77,7 @@ def _list_schedule(
             heapq.heappush(heap, (start, planned, number))
             continue
         end = reservations.book(link, start, len(unit))
-        scheduled += [Send(send.chunk, send.link, start, end) for send in unit]
+        scheduled += [TimedSend(send.chunk, send.link, start, end) for send in unit]
         for other in followers[number]:
             ready[other] = max(ready[other], end)
             waits[other].discard(number)
@@ -95,7 +97,7 @@ class ContiguityModel:
         a run may have any length, and the order on other links stays free.
     """
 
-    def __init__(self, problem: Problem, sends: Sequence[Send], most: int) -> None:
+    def __init__(self, problem: Problem, sends: Sequence[TimedSend], most: int) -> None:
         """Build it; no schedule longer than `most` ns is of interest."""
         self.problem, self.fixed_sends, self.most = problem, sends, most
         self.model = cp_sat().CpModel()
@@ -125,20 +127,20 @@ class ContiguityModel:
         variable: cp_model.IntVar = self.model.new_int_var(0, self.most, "")
         return variable
 
-    def _arrival(self, send: Send) -> cp_model.IntVar:
+    def _arrival(self, send: TimedSend) -> cp_model.IntVar:
         return self.at[send.chunk, self.problem.links[send.link].dst]
 
-    def _source(self, send: Send) -> cp_model.IntVar:
+    def _source(self, send: TimedSend) -> cp_model.IntVar:
         return self.at[send.chunk, self.problem.links[send.link].src]
 
-    def _single(self, send: Send) -> None:
+    def _single(self, send: TimedSend) -> None:
         link, end = self.problem.links[send.link], self._arrival(send)
         self.model.add(end - link.message_ns() >= self._source(send))
         for key in self.problem.resources[send.link]:
             size = link.port_ns() if key[0] == "port" else link.message_ns()
             self.spans[key].append(self.model.new_fixed_size_interval_var(end - size, size, ""))
 
-    def _link_order(self, row: Sequence[Send]) -> None:
+    def _link_order(self, row: Sequence[TimedSend]) -> None:
         """Lay out the pieces on one link: each after the one before, or in one message with it."""
         model = self.model
         ends = [self._time_var() for _ in row]
@@ -160,7 +162,7 @@ class ContiguityModel:
         model.add(self._arrival(row[-1]) == ends[-1])
 
     def _tie(
-        self, before: Send, send: Send, end_before: cp_model.IntVar, end: cp_model.IntVar
+        self, before: TimedSend, send: TimedSend, end_before: cp_model.IntVar, end: cp_model.IntVar
     ) -> None:
         model, together = self.model, self.together[send.chunk, send.link]
         link = self.problem.links[send.link]
@@ -170,7 +172,7 @@ class ContiguityModel:
         model.add(self._arrival(before) == self._arrival(send)).only_enforce_if(together)
         model.add(self._arrival(before) == end_before).only_enforce_if(together.negated())
 
-    def _ports(self, send: Send, end: cp_model.IntVar, size: cp_model.LinearExprT) -> None:
+    def _ports(self, send: TimedSend, end: cp_model.IntVar, size: cp_model.LinearExprT) -> None:
         """Keep other links' messages off the piece's ports."""
         link = self.problem.links[send.link]
         for key in self.problem.resources[send.link]:
@@ -179,7 +181,7 @@ class ContiguityModel:
                 start = self.model.new_int_var(0, self.most, "")
                 self.spans[key].append(self.model.new_interval_var(start, port_size, end, ""))
 
-    def hint(self, sends: Sequence[Send]) -> None:
+    def hint(self, sends: Sequence[TimedSend]) -> None:
         """Give the solver a schedule to start from, with the same routes and orders."""
         self.model.add_hint(self.time, max((send.end for send in sends), default=0))
         timed = {(send.chunk, send.link): send for send in sends}
@@ -195,7 +197,7 @@ class ContiguityModel:
                     self.model.add_hint(self.together[key], times == last)
                 last = times
 
-    def sends(self, outcome: Outcome) -> list[Send]:
+    def sends(self, outcome: Outcome) -> list[TimedSend]:
         """Return the sends of a solution; those of one message share start and end."""
         value, links = outcome.value, self.problem.links
         sends = []
@@ -205,5 +207,5 @@ class ContiguityModel:
             start = (
                 value(self.begin[key]) if key in self.begin else end - links[send.link].message_ns()
             )
-            sends.append(Send(send.chunk, send.link, start, end))
+            sends.append(TimedSend(send.chunk, send.link, start, end))
         return sorted(sends, key=BY_START)

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from tuccl.synth.taccl.chunks import Chunk
 from tuccl.synth.taccl.costs import Link
-from tuccl.synth.taccl.problem import BY_START, Problem, Send
+from tuccl.synth.taccl.problem import BY_START, Problem, TimedSend
 
 __all__ = ["Reservations", "heuristic_sends", "order_routes"]
 
 
-def heuristic_sends(problem: Problem) -> list[Send]:
+def heuristic_sends(problem: Problem) -> list[TimedSend]:
     """Return a first schedule, each chunk a message of its own, that keeps every rule; by start.
 
     Chunks for many ranks grow by whichever send arrives first; chunks for one rank take routes that
@@ -64,8 +64,8 @@ class _Multicast:
             out.setdefault(self.problem.links[number].src, []).append(number)
         return out
 
-    def run(self) -> list[Send]:
-        sends: list[Send] = []
+    def run(self) -> list[TimedSend]:
+        sends: list[TimedSend] = []
         for chunk, routed in enumerate(self.problem.chunks):
             self._offer(chunk, routed.source)
         late: list[tuple[int, int]] = []
@@ -89,7 +89,7 @@ class _Multicast:
             if start + link.message_ns() > arrival:
                 heapq.heappush(self.heap, (start + link.message_ns(), chunk, number))
                 continue
-            sends.append(Send(chunk, number, start, self.reservations.book(number, start)))
+            sends.append(TimedSend(chunk, number, start, self.reservations.book(number, start)))
             self.have[chunk][link.dst] = arrival
             if link.inter:
                 self.entered.add((chunk, self.problem.hosts[link.dst]))
@@ -161,7 +161,7 @@ def _lightest_route(problem: Problem, chunk: Chunk, load: dict[object, int]) -> 
     return route[::-1]
 
 
-def order_routes(problem: Problem, routes: Sequence[Sequence[int]]) -> list[Send]:
+def order_routes(problem: Problem, routes: Sequence[Sequence[int]]) -> list[TimedSend]:
     """Return sends along the routes, earliest first; of equals those with most before them."""
     links, reservations = problem.links, Reservations(problem)
     left = [sum(links[number].message_ns() for number in route) for route in routes]
@@ -181,7 +181,7 @@ def order_routes(problem: Problem, routes: Sequence[Sequence[int]]) -> list[Send
             heapq.heappush(heap, (start, relayed, rest, chunk, hop))
             continue
         ready[chunk] = reservations.book(number, start)
-        sends.append(Send(chunk, number, start, ready[chunk]))
+        sends.append(TimedSend(chunk, number, start, ready[chunk]))
         if hop + 1 < len(routes[chunk]):
             rest += links[number].message_ns()
             heapq.heappush(heap, (ready[chunk], relayed, rest, chunk, hop + 1))

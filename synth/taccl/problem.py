@@ -13,14 +13,14 @@ from tuccl.synth.model.symmetry import Symmetry
 from tuccl.synth.taccl.chunks import Chunk
 from tuccl.synth.taccl.costs import Link, LinkCosts
 
-__all__ = ["BY_START", "Message", "Problem", "Send", "makespan", "retime", "reverse_time"]
+__all__ = ["BY_START", "Problem", "TimedMessage", "TimedSend", "makespan", "retime", "reverse_time"]
 
 _Resource = tuple[str, object]
 BY_START = attrgetter("start", "end", "link")
 """Order of sends, and of messages, in time."""
 
 
-class Message(NamedTuple):
+class TimedMessage(NamedTuple):
     """Chunks that travel together over link number `link` from `start` to `end`, in ns."""
 
     chunks: tuple[int, ...]
@@ -30,7 +30,7 @@ class Message(NamedTuple):
     reduce: bool = False
 
 
-class Send(NamedTuple):
+class TimedSend(NamedTuple):
     """A send of chunk number `chunk` (of the problem's) over a link, in ns.
 
     Sends over one link with the same start and end are one message.
@@ -97,7 +97,7 @@ class Problem:
         """Return whether messages of several chunks could gain anything."""
         return any(link.contiguous and link.alpha for link in self.links)
 
-    def messages(self, sends: Iterable[Send]) -> list[Message]:
+    def messages(self, sends: Iterable[TimedSend]) -> list[TimedMessage]:
         """Return the messages of all ranks that `sends` stand for, by start."""
         together: dict[tuple[int, int, int], list[int]] = defaultdict(list)
         for send in sends:
@@ -105,29 +105,31 @@ class Problem:
             for links, chunks in zip(self.symmetry.links, self.symmetry.chunks, strict=True):
                 together[send.start, send.end, links[send.link]].append(chunks[chunk])
         return [
-            Message(tuple(sorted(chunks)), link, start, end)
+            TimedMessage(tuple(sorted(chunks)), link, start, end)
             for (start, end, link), chunks in sorted(together.items())
         ]
 
 
-def makespan(messages: Iterable[Message]) -> int:
+def makespan(messages: Iterable[TimedMessage]) -> int:
     """Return when the last message has arrived, in ns."""
     return max((message.end for message in messages), default=0)
 
 
-def reverse_time(messages: Iterable[Message]) -> list[Message]:
+def reverse_time(messages: Iterable[TimedMessage]) -> list[TimedMessage]:
     """Return the messages with time reversed: what was copied out is summed up instead.
 
-    >>> reverse_time([Message((0,), 3, 0, 5), Message((0,), 1, 5, 9)])[0]
-    Message(chunks=(0,), link=1, start=0, end=4, reduce=True)
+    >>> reverse_time([TimedMessage((0,), 3, 0, 5), TimedMessage((0,), 1, 5, 9)])[0]
+    TimedMessage(chunks=(0,), link=1, start=0, end=4, reduce=True)
     """
     messages = list(messages)
     last = makespan(messages)
-    back = (Message(m.chunks, m.link, last - m.end, last - m.start, not m.reduce) for m in messages)
+    back = (
+        TimedMessage(m.chunks, m.link, last - m.end, last - m.start, not m.reduce) for m in messages
+    )
     return sorted(back, key=BY_START)
 
 
-def window(link: Link, message: Message) -> tuple[int, int]:
+def window(link: Link, message: TimedMessage) -> tuple[int, int]:
     """Return from when to when, in ns, a message holds the ports of its link.
 
     A copy holds them at its end; a reduction, a copy in reversed time, at its start.
@@ -140,7 +142,7 @@ def window(link: Link, message: Message) -> tuple[int, int]:
     )
 
 
-def retime(messages: Sequence[Message], costs: LinkCosts) -> list[Message]:
+def retime(messages: Sequence[TimedMessage], costs: LinkCosts) -> list[TimedMessage]:
     """Return the same messages at the earliest times that keep their order everywhere.
 
     Args:
@@ -160,7 +162,7 @@ def retime(messages: Sequence[Message], costs: LinkCosts) -> list[Message]:
             *(arrived.get((chunk, link.src), 0) for chunk in message.chunks),
             *(free.get(port, 0) - lead for port in link.ports),
         )
-        moved = Message(message.chunks, message.link, start, start + takes, message.reduce)
+        moved = TimedMessage(message.chunks, message.link, start, start + takes, message.reduce)
         free[message.link] = moved.end
         free.update(dict.fromkeys(link.ports, window(link, moved)[1]))
         for chunk in message.chunks:

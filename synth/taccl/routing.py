@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tuccl.synth.model.solver import Outcome, cp_sat
 from tuccl.synth.taccl.chunks import distances
-from tuccl.synth.taccl.problem import BY_START, Problem, Send
+from tuccl.synth.taccl.problem import BY_START, Problem, TimedSend
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -227,7 +227,7 @@ class RoutingModel:
                             then - links[other_link].message_ns() >= first
                         ).only_enforce_if(self.sent[n, w], self.sent[other, other_link])
 
-    def hint(self, sends: Sequence[Send]) -> None:
+    def hint(self, sends: Sequence[TimedSend]) -> None:
         """Give the solver a schedule to start from."""
         ends = {(send.chunk, send.link): send.end for send in sends}
         links = self.problem.links
@@ -239,14 +239,14 @@ class RoutingModel:
                 self.model.add_hint(self.at[number, links[link].dst], end)
         self.model.add_hint(self.time, max(ends.values(), default=0))
 
-    def sends(self, outcome: Outcome) -> list[Send]:
+    def sends(self, outcome: Outcome) -> list[TimedSend]:
         """Return the sends of a solution, less those that no rank needed."""
         value, links = outcome.value, self.problem.links
         selected = {key for key, literal in self.sent.items() if value(literal)}
         sends = []
         for number, link in _needed(self.problem, selected):
             end = value(self.at[number, links[link].dst])
-            sends.append(Send(number, link, end - links[link].message_ns(), end))
+            sends.append(TimedSend(number, link, end - links[link].message_ns(), end))
         return sorted(sends, key=BY_START)
 
 

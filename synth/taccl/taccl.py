@@ -21,7 +21,14 @@ from tuccl.synth.taccl.chunks import representative_chunks
 from tuccl.synth.taccl.contiguity import ContiguityModel, merge_sends
 from tuccl.synth.taccl.costs import LinkCosts, sketch_costs
 from tuccl.synth.taccl.heuristic_ordering import heuristic_sends
-from tuccl.synth.taccl.problem import Message, Problem, Send, makespan, retime, reverse_time
+from tuccl.synth.taccl.problem import (
+    Problem,
+    TimedMessage,
+    TimedSend,
+    makespan,
+    retime,
+    reverse_time,
+)
 from tuccl.synth.taccl.routing import HeadsAndTails, RoutingModel
 from tuccl.synth.taccl.symmetry import sketch_symmetry
 
@@ -41,7 +48,7 @@ class Solution:
         least_us: A bound on the time of any one chunk, alone on its links, in us.
     """
 
-    messages: tuple[Message, ...]
+    messages: tuple[TimedMessage, ...]
     proof: Proof
     least_us: float = 0.0
 
@@ -168,12 +175,12 @@ class _Search:
     def __init__(self, problem: Problem, budget: Budget) -> None:
         self.problem, self.budget = problem, budget
         self.bound = self.single_bound = 0
-        self.sends: list[Send] = []
+        self.sends: list[TimedSend] = []
         self.time = 0
         self.routes: list[list[list[int]]] = []
-        self.ordered: list[list[Send]] = []
+        self.ordered: list[list[TimedSend]] = []
 
-    def run(self) -> list[Send]:
+    def run(self) -> list[TimedSend]:
         """Return the best sends found, and leave the bound in `bound`."""
         try:
             self.bound = max(HeadsAndTails(self.problem).reach())
@@ -200,7 +207,7 @@ class _Search:
         """Return whether there is anything left to find and time for it."""
         return self.time > self.bound and self.budget.left > 0.01
 
-    def _keep(self, sends: Sequence[Send], what: str) -> None:
+    def _keep(self, sends: Sequence[TimedSend], what: str) -> None:
         """Take a schedule if it is the best so far."""
         if not self.sends or _end(sends) < self.time:
             self.sends, self.time = list(sends), _end(sends)
@@ -270,7 +277,7 @@ class _Search:
             if outcome.values:
                 self._keep(model.sends(outcome), "contiguity")
 
-    def _merge(self, sends: Sequence[Send]) -> list[Send]:
+    def _merge(self, sends: Sequence[TimedSend]) -> list[TimedSend]:
         """Return, and keep, the best schedule with messages of 1, 2, 4, ... chunks."""
         sizes = (1 << power for power in range(1, len(sends).bit_length() + 1))
         merged = (merge_sends(self.problem, sends, size) for size in sizes)
@@ -279,11 +286,11 @@ class _Search:
         return fastest
 
 
-def _end(sends: Sequence[Send]) -> int:
+def _end(sends: Sequence[TimedSend]) -> int:
     return max(send.end for send in sends)
 
 
-def _routes(problem: Problem, sends: Sequence[Send]) -> list[list[int]]:
+def _routes(problem: Problem, sends: Sequence[TimedSend]) -> list[list[int]]:
     routes: list[list[int]] = [[] for _ in problem.chunks]
     for send in sends:
         routes[send.chunk].append(send.link)

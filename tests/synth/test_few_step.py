@@ -20,7 +20,7 @@ from tuccl.synth.few_step.hierarchy import equal_groups
 from tuccl.synth.few_step.instance import Instance, instance_symmetry
 from tuccl.synth.few_step.k_synchronous import (
     KSynchronous,
-    Send,
+    StepSend,
     solve_k_synchronous,
 )
 from tuccl.synth.model.demand import Demand
@@ -102,7 +102,7 @@ def test_the_checker_finds_faults(
 ) -> None:
     demands = (Demand(0, frozenset({1, 2})),) * (2 if len(sends) == 4 else 1)
     problem = Instance(network(), demands, Fraction(25))
-    schedule = KSynchronous("solved", 2, (1, 1), 2, tuple(Send(*each) for each in sends))
+    schedule = KSynchronous("solved", 2, (1, 1), 2, tuple(StepSend(*each) for each in sends))
     message = schedule_fault(problem, schedule)
     assert (message is None) if fault is None else (message is not None and fault in message)
 

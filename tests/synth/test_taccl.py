@@ -24,7 +24,7 @@ from tuccl.synth import COLLECTIVES, Collective, Problem, lower, make_schedule
 from tuccl.synth.model.certificate import verify_schedule
 from tuccl.synth.model.solver import Budget
 from tuccl.synth.taccl.costs import Link, sketch_costs
-from tuccl.synth.taccl.problem import Message, makespan, retime, reverse_time
+from tuccl.synth.taccl.problem import TimedMessage, makespan, retime, reverse_time
 from tuccl.synth.taccl.symmetry import sketch_symmetry
 from tuccl.synth.taccl.taccl import Solution, schedule_of, solve
 
@@ -154,7 +154,7 @@ def test_symmetries_that_cannot_hold_are_left_out(mesh: Mesh) -> None:
 
 
 @pytest.fixture
-def schedule(mesh: Mesh) -> tuple[list[Message], Collective, Sketch]:
+def schedule(mesh: Mesh) -> tuple[list[TimedMessage], Collective, Sketch]:
     """Return a correct schedule with relay rules and a switch."""
     sketch = replace(
         mesh([0, 0, 1, 1]),
@@ -166,12 +166,12 @@ def schedule(mesh: Mesh) -> tuple[list[Message], Collective, Sketch]:
 
 
 def test_the_checker_sees_every_kind_of_fault(
-    schedule: tuple[list[Message], Collective, Sketch],
+    schedule: tuple[list[TimedMessage], Collective, Sketch],
 ) -> None:
     messages, collective, sketch = schedule
     costs = sketch_costs(sketch, CHUNK)
 
-    def fault_of(candidate: list[Message]) -> str:
+    def fault_of(candidate: list[TimedMessage]) -> str:
         return schedule_fault(candidate, collective, sketch, costs, 1) or ""
 
     assert fault_of(messages) == ""
