@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tuccl.cli.parser import VERBS, build_parser
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -101,7 +104,23 @@ SHORT = {"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"}
 
 
 def test_the_readme_lists_every_verb() -> None:
-    from tuccl.cli.parser import VERBS
-
     table = text_of("README.md")
     assert [verb for verb in VERBS if f"`{verb}`" not in table] == []
+
+
+def commands_of(page: str) -> list[list[str]]:
+    """The words of each printed command of tuccl, up to a pipe or a placeholder."""
+    text = text_of(page).replace("\\\n", " ")
+    lines = re.findall(r"^(?:\$ |# |    )(?:sudo )?tuccl ([a-z].*)$", text, flags=re.MULTILINE)
+    return [
+        shlex.split(line.partition(" | ")[0].replace("...", ""), comments=True) for line in lines
+    ]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands_of(page)])
+def test_printed_commands_have_options_that_exist(page: str) -> None:
+    for words in commands_of(page):
+        try:
+            build_parser().parse_args(words)
+        except SystemExit as refused:
+            pytest.fail(f"{page}: tuccl {shlex.join(words)}: exit {refused.code}")
