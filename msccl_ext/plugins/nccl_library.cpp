@@ -71,9 +71,27 @@ using abi::UniqueId;
 
 const Log nccl_log;
 
-/// What takes the place of a function that the real library lacks.
-int lacking() { return abi::kInvalidUsage; }
+/// What takes the place of a function that the real library lacks, by what it returns.
+void warn_once() {
+  static std::once_flag once;
+  std::call_once(once, [] { nccl_log.warn("a function was called that this NCCL lacks"); });
+}
+int lacking() {
+  warn_once();
+  return abi::kInvalidUsage;
+}
 const char* lacking_text() { return "this NCCL lacks the function"; }
+abi::Team lacking_team() {
+  warn_once();
+  return {};
+}
+void* replacement(std::string_view name) {
+  if (name.ends_with("GetLastError") || name.ends_with("GetErrorString"))
+    return reinterpret_cast<void*>(&lacking_text);
+  if (name.starts_with("ncclTeam") || name.ends_with("CalcSlots"))  // a team, or a number of it
+    return reinterpret_cast<void*>(&lacking_team);
+  return reinterpret_cast<void*>(&lacking);
+}
 
 #define NAME(f, result, arguments)                                           \
   template <class... Arguments>                                              \
@@ -191,10 +209,7 @@ void tuccl_find_real() {
     void* library = real_library();
     const auto find = [library](const char* name) {
       void* symbol = library == nullptr ? nullptr : dlsym(library, name);
-      if (symbol != nullptr) return symbol;
-      const std::string_view n = name;
-      const bool text = n.ends_with("GetLastError") || n.ends_with("GetErrorString");
-      return text ? reinterpret_cast<void*>(&lacking_text) : reinterpret_cast<void*>(&lacking);
+      return symbol == nullptr ? replacement(name) : symbol;
     };
 #define NAME(f, result, arguments) tuccl_real_##f = find(#f);
     TUCCL_NCCL_SERVED(NAME)

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <fstream>
 
 #include "abi/nccl.h"
 #include "support/corpus_table.h"
@@ -146,11 +147,28 @@ void what_is_not_served_is_handed_on() {
   CHECK(nccl<const char*(int)>("ncclGetErrorString")(0) != nullptr);
 }
 
+/// Those of nccl.h and nccl_device.h from 2.20 on: the library may stand in NCCL's place.
+void every_function_of_the_headers_is_there() {
+  std::ifstream names(TUCCL_NCCL_FUNCTIONS);
+  int count = 0;
+  for (std::string name; names >> name; ++count) {
+    Dl_info where{};
+    CHECK(dladdr(reinterpret_cast<void*>(nccl<void()>(name.c_str())), &where) != 0);
+    CHECK(std::strcmp(where.dli_fname, TUCCL_NCCL) == 0);
+  }
+  CHECK(count > 140);
+  const Team team = nccl<Team(Handle)>("ncclTeamWorld")(nullptr);
+  CHECK(team.ranks == 0 && team.rank == 0 && team.stride == 0);
+  const auto pointer = nccl<int(void*, size_t, int, void**)>("ncclGetPeerDevicePointer");
+  CHECK(pointer(nullptr, 0, 0, nullptr) == kInvalidUsage);
+}
+
 }  // namespace
 }  // namespace tuccl
 
 int main() {
   setenv("TUCCL_NCCL_LIBRARY", TUCCL_REAL, 1);
+  tuccl::every_function_of_the_headers_is_there();
   tuccl::what_is_not_served_is_handed_on();
   tuccl::processes_are_served();
   tuccl::groups_are_served();

@@ -1,12 +1,16 @@
 #pragma once
-// What nccl.h (2.4 to 2.30) says of the functions that libnccl-tuccl.so serves or looks at, and the
-// names of all others. Handles are opaque, enumerations are int.
+// What nccl.h (2.4 to 2.30) and nccl_device.h (2.28 on) say of the functions that libnccl-tuccl.so
+// serves or looks at, and the names of all others. Handles are opaque, enumerations are int.
 #include <cstddef>
 
 namespace tuccl::abi {
 
 struct UniqueId {
   char internal[128];
+};
+/// ncclTeam_t.
+struct Team {
+  int ranks = 0, rank = 0, stride = 0;
 };
 using Handle = void*;  ///< ncclComm_t.
 using Stream = void*;  ///< cudaStream_t.
@@ -67,6 +71,12 @@ inline constexpr int kInvalidUsage = 5;  ///< ncclInvalidUsage.
   TUCCL_NCCL_BOTH(NAME, ncclParamGetU64) TUCCL_NCCL_BOTH(NAME, ncclParamGetStr)                    \
   TUCCL_NCCL_BOTH(NAME, ncclParamGet) TUCCL_NCCL_BOTH(NAME, ncclParamGetParameter)                 \
   TUCCL_NCCL_BOTH(NAME, ncclParamGetAllParameterKeys) TUCCL_NCCL_BOTH(NAME, ncclParamDumpAll)      \
+  NAME(ncclTeamWorld) NAME(ncclTeamLsa) NAME(ncclTeamRail) NAME(ncclTeamRankToWorld)               \
+  NAME(ncclTeamRankToLsa) NAME(ncclLLA2ACalcSlots) NAME(ncclLLA2ACreateRequirement)                \
+  NAME(ncclLsaBarrierCreateRequirement) NAME(ncclGinBarrierCreateRequirement)                      \
+  NAME(ncclGinInboxA2ACreateRequirement) NAME(ncclGinOutboxCreateRequirement)                      \
+  NAME(ncclGetLsaDevicePointer) NAME(ncclGetLsaMultimemDevicePointer)                              \
+  NAME(ncclGetMultimemDevicePointer) NAME(ncclGetPeerDevicePointer)                                \
   NAME(pncclGetUniqueId) NAME(pncclCommInitRank) NAME(pncclCommInitRankConfig)                     \
   NAME(pncclCommInitAll) NAME(pncclCommDestroy) NAME(pncclCommAbort)                               \
   NAME(pncclCommGetAsyncError) NAME(pncclGetLastError) NAME(pncclGroupStart)                       \
