@@ -159,6 +159,53 @@ void a_call_that_does_not_get_on_is_stopped() {
   CHECK(codes[0] == 0 && codes[2] == 0);
 }
 
+/// Ranks that call different things all hear of it, in one line that names both calls, and nobody
+/// takes another's data for what it called for.
+void different_calls_are_an_error_on_every_rank() {
+  const Table table;
+  using Call = std::function<tucclResult_t(int* data, tucclComm_t comm)>;
+  const auto reduce = [](tucclDataType_t type, tucclRedOp_t op, std::size_t count) {
+    return [=](int* data, tucclComm_t comm) {
+      return tucclAllReduce(data, data, count, type, op, comm, nullptr);
+    };
+  };
+  const Call usual = reduce(tucclInt32, tucclSum, 66);
+  const struct {
+    Call other;
+    const char* named;
+  } kCases[] = {
+      {[](int* data, tucclComm_t comm) {
+         return tucclBroadcast(data, data, 66, tucclInt32, 0, comm, nullptr);
+       },
+       "broadcast of 4-byte elements with root 0 as call 1"},
+      {reduce(tucclInt32, tucclMax, 66), "allreduce of int32 (max) as call 1"},
+      {reduce(tucclFloat32, tucclSum, 66), "allreduce of float (sum) as call 1"},
+      {reduce(tucclInt32, tucclSum, 96), "with another size or program"},
+  };
+  for (const char* hosts : {"aaa", "aab", "abc"})
+    for (const auto& one : kCases)
+      for (const int odd : {0, 2}) {
+        const auto codes = in_processes(
+            [&](int rank, tucclComm_t comm) {
+              std::vector<int> data(96, 1);
+              must(usual(data.data(), comm));
+              tucclResult_t result = (rank == odd ? one.other : usual)(data.data(), comm);
+              const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+              while (result == tucclSuccess && std::chrono::steady_clock::now() < end) {
+                std::this_thread::sleep_for(std::chrono::milliseconds(10));
+                must(tucclCommGetAsyncError(comm, &result));  // one that waits for nobody
+              }
+              CHECK(result == tucclRemoteError);
+              const std::string why = tucclGetLastError(comm);
+              CHECK(test::holds(why, one.named) && test::holds(why, "must make the same calls"));
+              CHECK(test::holds(why, "allreduce of int32 (sum) as call 1"));
+              CHECK(test::holds(why, "rank " + std::to_string(odd) + " "));
+            },
+            hosts);
+        CHECK(codes == std::vector<int>(kRanks, 0));
+      }
+}
+
 /// All ranks in this process, on the devices named; each call in one group.
 class Local {
  public:
@@ -237,6 +284,7 @@ int main(int argc, char**) {
     tuccl::a_rank_that_leaves_first_harms_nobody();
     tuccl::a_program_that_just_ends_leaves_nothing_unsent();
     tuccl::a_killed_rank_is_named();
+    tuccl::different_calls_are_an_error_on_every_rank();
     tuccl::a_call_that_does_not_get_on_is_stopped();
   }
   tuccl::one_process_computes();

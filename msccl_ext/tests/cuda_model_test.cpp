@@ -7,22 +7,22 @@
 #include <span>
 #include <unordered_set>
 
-#include "cuda/host_ranks.h"
 #include "elements/check_data.h"
 #include "support/check.h"
+#include "support/local_ranks.h"
 
 namespace tuccl {
 namespace {
 
 using cuda::Fiber;
 using cuda::HostBlock;
-using cuda::HostRanks;
 using cuda::HostRun;
 using Thread = cuda::HostThread<2>;
 using cuda::LLLine;
 using cuda::Pack;
 using cuda::Wait;
 using test::block;
+using test::LocalRanks;
 using test::program;
 using test::step;
 
@@ -52,7 +52,8 @@ class Trial {
           .fill(program.rank, 0, bytes(program, program.input, program.input_chunks));
       for (std::size_t b = 0; b < program.blocks.size(); ++b) {
         blocks_.emplace_back(run_, ranks_.waits(program.rank) + b, threads, Thread::kLanes);
-        for (int lane = 0; lane < threads; ++lane) add(call, program.rank, static_cast<int>(b), lane);
+        for (int lane = 0; lane < threads; ++lane)
+          add(call, program.rank, static_cast<int>(b), lane);
       }
     }
     seen_stores_.resize(fibers_.size(), kNever);
@@ -92,7 +93,8 @@ class Trial {
     for (const exec::RankProgram& program : ranks_.programs())  // rank 0 has it already
       if (program.rank > 0)
         exec::CheckData(call, program.chunk_elements, 0)
-            .check_output(program.rank, 0, bytes(program, program.output, program.output_chunks), result);
+            .check_output(program.rank, 0, bytes(program, program.output, program.output_chunks),
+                          result);
     return result.wrong == 0;
   }
 
@@ -115,7 +117,7 @@ class Trial {
   }
 
   HostRun run_;
-  HostRanks ranks_;
+  LocalRanks ranks_;
   std::deque<HostBlock> blocks_;
   std::vector<const Thread*> threads_;
   std::vector<std::unique_ptr<Fiber>> fibers_;

@@ -90,7 +90,7 @@ tucclResult_t run(const Operation& operation, tucclDataType_t type, tucclRedOp_t
     o.reduction = reduction_of(op);
     if (o.root < 0 || o.root >= communicator.ranks())
       throw InputError("root " + std::to_string(o.root) + ": expected a rank");
-    launch({&communicator, communicator.part(o), stream});
+    launch({&communicator, communicator.contribution(o), stream});
     if (std::string error = communicator.error(); !error.empty()) throw Failed(error);
   });
 }
@@ -141,7 +141,8 @@ TUCCL_EXPORT tucclResult_t tucclCommInitRank(tucclComm_t* comm, int nranks, tucc
     std::memcpy(bytes.data(), id.internal, bytes.size());
     std::shared_ptr<Device> device = make_device(-1);
     initialise([=, folder = folder_of(table)] {
-      *comm = new tucclComm(bytes, nranks, rank, folder, device);
+      *comm = new tucclComm(bytes, nranks, rank, table_source(folder), device,
+                            Limits::from_environment());
     });
   });
 }
@@ -154,8 +155,9 @@ TUCCL_EXPORT tucclResult_t tucclCommInitAll(tucclComm_t* comms, int count, const
     for (int rank = 0; rank < count; ++rank) {
       comms[rank] = nullptr;
       initialise([=, folder = folder_of(table)] {
-        comms[rank] = new tucclComm(id, count, rank, folder,
-                                    make_device(devices == nullptr ? rank : devices[rank]));
+        comms[rank] = new tucclComm(id, count, rank, table_source(folder),
+                                    make_device(devices == nullptr ? rank : devices[rank]),
+                                    Limits::from_environment());
       });
     }
     end_group();

@@ -3,12 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
 
 #include "agree/socket_messages.h"
+#include "comm/together.h"
 #include "support/environment.h"
 #include "tuccl/agreement.h"
 
@@ -17,10 +17,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
-constexpr double kCallS = 600;
-constexpr std::int64_t kMostScratch = std::int64_t{1} << 30;
 constexpr auto kLook = std::chrono::milliseconds(50);
-constexpr Seconds kPatience{1};  ///< What a wait lasts before somebody asks whether a peer is gone.
+constexpr Seconds kLongWait{1};  ///< What a wait lasts before somebody asks whether a peer is gone.
+constexpr std::uint64_t kCompared = 4;  ///< Last calls that are compared again at each look.
 constexpr std::size_t kMostNamed = 3;
 
 /// Processes that see each other's memory and each other's end. TUCCL_HOSTID parts those that do.
@@ -46,24 +45,6 @@ const std::string& process_name() {
     return out;
   }();
   return name;
-}
-
-/// Every member's text; what `body` throws at any member, all throw.
-template <class Body>
-std::vector<std::string> together(select::ControlGroup& group, Body body) {
-  std::string text;
-  try {
-    text.append(1, ' ').append(body());
-  } catch (const std::exception& error) {
-    text = std::string("!") + error.what();
-  }
-  std::vector<std::string> texts = gather_all(group, text);
-  if (text.starts_with('!')) throw InputError(text.substr(1));
-  for (std::string& t : texts) {
-    if (t.starts_with('!')) throw InputError("another rank: " + t.substr(1));
-    t.erase(0, 1);
-  }
-  return texts;
 }
 
 std::int64_t whole_bytes(const Operation& o, int ranks) {
@@ -93,6 +74,15 @@ std::string silence(Seconds waited) {
 
 }  // namespace
 
+Limits Limits::from_environment() {
+  Limits out;
+  out.meet_s = Seconds(meeting_timeout()).count();
+  out.call_s = Seconds(environment_seconds("TUCCL_CALL_TIMEOUT", out.call_s)).count();
+  out.scratch_bytes = static_cast<std::int64_t>(
+      environment_number("TUCCL_SCRATCH", static_cast<double>(out.scratch_bytes), 1e15));
+  return out;
+}
+
 struct Communicator::Peer {
   int rank = -1;
   std::int64_t process_id = 0;
@@ -106,18 +96,20 @@ const Communicator::Peer& Communicator::self() const {
 /// Whether its memory can be reached, on the same host.
 bool Communicator::is_near(const Peer& peer) const { return peer.host == self().host; }
 
-Communicator::Communicator(const Id& id, int ranks, int rank, const std::string& folder,
-                           std::shared_ptr<Device> device)
-    : ranks_(ranks), rank_(rank), device_(std::move(device)) {
+Communicator::Communicator(const Id& id, int ranks, int rank, std::unique_ptr<ProgramSource> source,
+                           std::shared_ptr<Device> device, const Limits& limits)
+    : ranks_(ranks),
+      rank_(rank),
+      device_(std::move(device)),
+      source_(std::move(source)),
+      limits_(limits) {
   if (ranks < 1 || ranks > 4096 || rank < 0 || rank >= ranks)
     throw InputError("rank " + std::to_string(rank) + " of " + std::to_string(ranks) +
                      ": expected 0 to the number of ranks less one");
-  call_timeout_ = environment_seconds("TUCCL_CALL_TIMEOUT", kCallS);
-  const auto timeout = meeting_timeout();
+  const auto timeout = std::chrono::ceil<std::chrono::milliseconds>(Seconds(limits.meet_s));
   const auto group = meet(id, ranks, timeout);
   gather_peers(*group, id);
-  agree_on_table(*group, folder);
-  settle_programs(*group, folder);
+  settle_programs(*group);
   connect(*group, id, timeout);
   watcher_ = std::thread([this] { watch(); });
 }
@@ -164,27 +156,8 @@ void Communicator::gather_peers(select::ControlGroup& group, const Id& id) {
   grid_name_ = std::string(id.data(), id.size()) + self().device;
 }
 
-void Communicator::agree_on_table(select::ControlGroup& group, const std::string& folder) {
-  select::Terms terms{.folder = folder, .exploration = {}};
-  terms.ranks = ranks_;
-  together(group, [&] {
-    if (folder.empty()) throw InputError("no table: name its folder, or set TUCCL_TABLE");
-    terms.table = select::Table::load(folder);
-    if (terms.table->stock())
-      throw InputError(folder + ": holds choices of NCCL's own and no programs");
-    if (terms.table->ranks() != ranks_)
-      throw InputError(folder + ": is for " + std::to_string(terms.table->ranks()) +
-                       " ranks, the communicator has " + std::to_string(ranks_));
-    return "";
-  });
-  terms.signature = terms.table->signature();
-  const select::Agreement agreement = select::agree(group, terms);
-  if (!agreement.table) throw InputError(agreement.reason);
-  table_ = agreement.table;
-  selector_ = agreement.selector();
-}
-
-void Communicator::settle_programs(select::ControlGroup& group, const std::string& folder) {
+void Communicator::settle_programs(select::ControlGroup& group) {
+  std::vector<Candidate> candidates = source_->candidates(group, ranks_);
   const auto stores_lines = [this](int rank) {
     const Peer& peer = peers_[static_cast<std::size_t>(rank)];
     return is_near(peer) && device_->stores_whole_lines(peer.device);
@@ -194,7 +167,7 @@ void Communicator::settle_programs(select::ControlGroup& group, const std::strin
     hosts.push_back(std::ranges::find(peers_, peer.host, &Peer::host)->rank);
   const auto usable = together(group, [&] {
     programs_ = std::make_unique<Programs>(
-        *table_, folder, RankContext{rank_, ranks_, grid_, hosts, stores_lines}, *device_);
+        std::move(candidates), RankContext{rank_, ranks_, grid_, hosts, stores_lines}, *device_);
     return programs_->usable();
   });
   std::string all = programs_->usable();
@@ -212,8 +185,7 @@ void Communicator::connect(select::ControlGroup& group, const Id& id,
   std::map<int, select::Endpoint> addresses;
   const auto texts = together(group, [&] {
     shared = device_->allocate(programs_->shared_bytes());
-    scratch_bytes_ = programs_->scratch_bytes(
-        static_cast<std::int64_t>(environment_number("TUCCL_SCRATCH", kMostScratch, 1e15)));
+    scratch_bytes_ = programs_->scratch_bytes(limits_.scratch_bytes);
     scratch = device_->allocate(scratch_bytes_);
     select::Endpoint here{"-", 0};
     if (leaves_host) {
@@ -259,70 +231,74 @@ void Communicator::connect(select::ControlGroup& group, const Id& id,
     proxy_ =
         std::make_unique<Proxy>(rank_, ranks_, programs_->crossings(carried),
                                 connect_peers(id, rank_, programs_->peers_on_other_hosts(rank_),
-                                              addresses, std::move(listening), timeout));
+                                              addresses, std::move(listening), timeout),
+                                status_->calls(rank_));
     return "";
   });
 }
 
-GridContribution Communicator::part(const Operation& o) const {
-  if (failed_.load()) throw Failed(error());
+GridContribution Communicator::contribution(const Operation& o) const {
   const bool has_root = is_rooted(o.collective) && rank_ != o.root;
   const bool gives = o.collective != Collective::kBroadcast || !has_root;
   const bool takes = o.collective != Collective::kReduce || !has_root;
   if (o.count > 0 && ((gives && o.send == nullptr) || (takes && o.receive == nullptr)))
     throw InputError("a buffer is null, expected memory of the device");
+  return contribution(o, whole_bytes(o, ranks_), is_in_place(o, rank_));
+}
+
+GridContribution Communicator::contribution(const Operation& o, std::int64_t nbytes,
+                                            bool in_place) const {
+  if (failed_.load()) throw Failed(error());
   select::Call call;
-  call.signature = table_->signature();
   call.ranks = ranks_;
   call.collective = o.collective;
   call.root = is_rooted(o.collective) ? o.root : 0;
   call.element_bytes = static_cast<int>(element_bytes(o.element));
-  call.nbytes = whole_bytes(o, ranks_);
-  const bool in_place = is_in_place(o, rank_);
+  call.nbytes = nbytes;
   // Of a rooted call only the root has both buffers: what another passes must not decide.
   call.in_place = in_place && !is_rooted(o.collective);
-  const select::Decision decision = selector_->choose(call);
-  const CompiledProgram* form = nullptr;
   const auto fits = [&](std::uint32_t candidate) {
-    const select::CandidateRecord& c = table_->candidates()[candidate];
-    if (is_rooted(o.collective) && c.placements != 3) return false;
-    form = programs_->form(candidate, call.root, in_place);
-    if (form == nullptr) return false;
-    const std::int64_t safe = programs_->safe_bytes(candidate);
-    const std::int64_t chunk = call.nbytes / form->program->nchunks;
-    return (safe == 0 || call.nbytes <= safe) &&
-           call.nbytes / call.element_bytes % form->program->nchunks == 0 &&
-           chunk * form->most_scratch <= scratch_bytes_;
+    return programs_->fits(candidate, in_place, nbytes, o.element, scratch_bytes_);
   };
-  std::uint32_t candidate = decision.candidate;
-  bool runs = !decision.is_default && fits(candidate);
-  if (!decision.is_default && !runs) {
-    const select::EntryRecord& entry = table_->entries()[decision.entry];
-    for (std::uint32_t i = 0; i < entry.candidates && !runs; ++i) {
-      candidate = entry.first_candidate + i;
-      if (table_->candidates()[candidate].is_default()) break;
-      runs = fits(candidate);
-    }
-  }
-  if (!runs)
+  const auto choice = source_->choose(call, std::ref(fits));
+  if (choice.candidate == select::kNoIndex)
     throw NoEntry("the table has no program for this " + std::string(to_string(o.collective)) +
-                  " of " + std::to_string(call.nbytes) + " bytes (" +
-                  (decision.is_default ? select::to_string(decision.reason) : "none fits") + ")" +
+                  " of " + std::to_string(nbytes) + " bytes (" + choice.reason + ")" +
                   (programs_->reason().empty() ? "" : "; " + programs_->reason()));
-  const select::CandidateRecord& c = table_->candidates()[candidate];
-  const Knobs knobs = normalised({c.protocol, std::max(c.channels, 1), c.threads, c.buffer_bytes});
-  const exec::Sizes sizes = exec::sizes(knobs, {}, o.element, call.nbytes, form->program->nchunks);
-  const auto variant =
-      std::min<std::size_t>(static_cast<std::size_t>(sizes.merged), form->variants.size());
-  const Variant& v = form->variants[variant - 1];
-  GridContribution out{knobs.protocol, knobs.threads, static_cast<int>(v.program.blocks.size()),
-                       v.work};
-  cuda::set_sizes(out.work, sizes);
-  out.work.input = static_cast<std::byte*>(const_cast<void*>(o.send));
-  out.work.output = static_cast<std::byte*>(o.receive);
-  out.work.element = o.element;
-  out.work.reduction = o.reduction;
-  out.work.divisor = o.reduction == Reduction::kAvg && is_reducing(o.collective) ? ranks_ : 1;
+  return programs_->contribution(choice.candidate, in_place, o, nbytes);
+}
+
+void Communicator::announce(exec::CallFields call) {
+  CallLog& own = status_->calls(rank_);
+  call.sequence = own.made();
+  own.add(exec::call_digest(call));
+  if (const std::string why = other_call(call.sequence); !why.empty()) {
+    fail("", why);
+    throw Failed(why);
+  }
+}
+
+/// What is wrong where another rank's call `number` is known to be another one than this rank's.
+std::string Communicator::other_call(std::uint64_t number) const {
+  const std::uint64_t mine = status_->calls(rank_).at(number);
+  for (const Peer& peer : peers_) {
+    if (peer.rank == rank_) continue;
+    const CallLog* calls = is_near(peer) ? &status_->calls(peer.rank)
+                           : proxy_      ? proxy_->calls(peer.rank)
+                                         : nullptr;
+    const std::uint64_t theirs = calls == nullptr ? 0 : calls->at(number);
+    if (mine != 0 && theirs != 0 && theirs != mine)
+      return exec::call_mismatch(rank_, mine, peer.rank, theirs);
+  }
+  return "";
+}
+
+/// The same of the last calls: others may have made theirs after this rank's.
+std::string Communicator::other_call() const {
+  const std::uint64_t made = status_->calls(rank_).made();
+  std::string out = proxy_ ? proxy_->other_call() : "";
+  for (std::uint64_t i = made - std::min(made, kCompared); i < made && out.empty(); ++i)
+    out = other_call(i);
   return out;
 }
 
@@ -331,21 +307,28 @@ std::string Communicator::error() const {
   return error_;
 }
 
-void Communicator::fail(const std::string& why, const std::string& told) {
+std::string Communicator::waits_at_failure() const {
+  const std::lock_guard lock(mutex_);
+  return waits_at_failure_;
+}
+
+/// `waits` are this rank's own, which the others need not hear of where they know `why`.
+void Communicator::fail(const std::string& waits, const std::string& why, bool tell_waits) {
+  const std::string all = waits.empty() ? why : waits + ": " + why;
   {
     const std::lock_guard lock(mutex_);
-    if (error_.empty()) error_ = why;
+    if (error_.empty()) {
+      error_ = all;
+      waits_at_failure_ = waits;
+    }
   }
   failed_.store(true);
-  status_->fail(rank_, told);
-  if (proxy_) proxy_->fail(told);
+  status_->fail(rank_, tell_waits ? all : why);
+  if (proxy_) proxy_->fail(tell_waits ? all : why);
   programs_->stop_all();
 }
 
-void Communicator::abort() {
-  const std::string why = "rank " + std::to_string(rank_) + " was aborted";
-  fail(why, why);
-}
+void Communicator::abort() { fail("", "rank " + std::to_string(rank_) + " was aborted"); }
 
 void Communicator::leave() {
   {
@@ -357,9 +340,9 @@ void Communicator::leave() {
     if (programs_) device_->drain();
   } catch (const DeviceError& error) {
     why = "rank " + std::to_string(rank_) + ": " + error.what();
-    fail(why, why);
+    fail("", why);
   }
-  if (proxy_ && !proxy_->leave(call_timeout_) && why.empty())
+  if (proxy_ && !proxy_->leave(Seconds(limits_.call_s)) && why.empty())
     why = "rank " + std::to_string(rank_) + ": other hosts have not taken up what was sent";
   if (status_) status_->leave(rank_);
   {
@@ -377,44 +360,59 @@ bool Communicator::all_have_left() const {
   });
 }
 
-/// Why a wait will not end: what a peer tells all, or that one that is waited for is gone. Others
-/// may leave, having done their part.
-std::string Communicator::peers_fault() const {
-  const std::set<int> awaited = programs_->awaited();
-  std::string out;
-  for (const Peer& peer : peers_) {
-    if (peer.rank == rank_ || !is_near(peer)) continue;
-    if (std::string told = status_->told(peer.rank); !told.empty()) return told;
-    if (out.empty() && awaited.contains(peer.rank)) out = status_->gone(peer.rank);
-  }
-  return out.empty() && proxy_ ? proxy_->fault(awaited) : out;
+/// What a peer tells all.
+std::string Communicator::told() const {
+  for (const Peer& peer : peers_)
+    if (peer.rank != rank_ && is_near(peer))
+      if (std::string told = status_->told(peer.rank); !told.empty()) return told;
+  return proxy_ ? proxy_->told() : "";
 }
 
-/// "rank 0 tb 1 step 4 (r) waits for data from rank 3 in slot 5; tb 2 ...".
+/// That one that is waited for is gone. Others may leave, having done their part.
+std::string Communicator::lost_peer() const {
+  for (const int rank : programs_->awaited()) {
+    const bool near = is_near(peers_[static_cast<std::size_t>(rank)]);
+    std::string gone = near ? status_->gone(rank) : proxy_->lost(rank);
+    if (!gone.empty()) return gone;
+  }
+  return "";
+}
+
 std::string Communicator::waits() const {
   const std::vector<std::string> all = programs_->waits();
-  std::string out = "rank " + std::to_string(rank_);
+  std::string out;
   for (std::size_t i = 0; i < std::min(all.size(), kMostNamed); ++i)
-    out += (i > 0 ? "; " : " ") + all[i];
+    out += (i > 0 ? "; " : "rank " + std::to_string(rank_) + " ") + all[i];
   return out;
 }
 
 void Communicator::watch() {
+  const Seconds call_timeout(limits_.call_s);
   std::uint64_t before = 0;
+  std::string lost_before;
   Clock::time_point since = Clock::now();
   std::unique_lock lock(mutex_);
   while (!ends_.wait_for(lock, kLook, [this] { return left_; })) {
     lock.unlock();
     const std::uint64_t digest = failed_.load() ? 0 : programs_->waits_digest();
     const Seconds waited = Clock::now() - since;
-    if (digest == 0 || digest != before) {
+    const std::string other = failed_.load() ? "" : other_call();
+    if (failed_.load()) {
       since = Clock::now();
-    } else if (waited >= std::min(kPatience, call_timeout_)) {
-      const std::string fault = peers_fault(), here = waits() + ": ";
-      if (!fault.empty())
-        fail(here + fault, fault);  // the others are told the cause alone
-      else if (waited >= call_timeout_)
-        fail(here + silence(waited), here + silence(waited));
+    } else if (!other.empty()) {
+      fail(waits(), other);
+    } else if (digest == 0 || digest != before) {
+      since = Clock::now();
+      lost_before.clear();
+    } else if (waited >= std::min(kLongWait, call_timeout)) {
+      // What a peer sent before it went may be on its way to a block: it counts at the second look.
+      const std::string lost = std::exchange(lost_before, lost_peer());
+      if (const std::string why = told(); !why.empty())
+        fail(waits(), why);
+      else if (!lost.empty() && lost == lost_before)
+        fail(waits(), lost);
+      else if (waited >= call_timeout)
+        fail(waits(), silence(waited), true);
     }
     before = digest;
     lock.lock();

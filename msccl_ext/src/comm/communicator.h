@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "comm/device.h"
+#include "comm/program_source.h"
 #include "comm/programs.h"
 #include "comm/proxy.h"
 #include "comm/shared_status.h"
 #include "comm/unique_id.h"
-#include "tuccl/selector.h"
 
 namespace tuccl::comm {
 
@@ -27,31 +27,21 @@ struct NoEntry : Error {
   using Error::Error;
 };
 
-/// A call as NCCL's API has it; `count` is the API's.
-struct Operation {
-  Collective collective = Collective::kAllReduce;
-  const void* send = nullptr;
-  void* receive = nullptr;
-  std::size_t count = 0;
-  Element element = Element::kFloat;
-  Reduction reduction = Reduction::kSum;
-  int root = 0;
-};
-
-/// What one rank adds to a grid.
-struct GridContribution {
-  Protocol protocol = Protocol::kSimple;
-  int threads = 0;
-  int blocks = 0;
-  cuda::Work work;
+/// What the environment sets.
+struct Limits {
+  double meet_s = 60;   ///< TUCCL_TIMEOUT: until all ranks are there.
+  double call_s = 600;  ///< TUCCL_CALL_TIMEOUT: that nothing gets on.
+  std::int64_t scratch_bytes = std::int64_t{1} << 30;  ///< TUCCL_SCRATCH.
+  /// Throws InputError that names a variable whose value is none.
+  static Limits from_environment();
 };
 
 class Communicator {
  public:
   /// Returns once all `ranks` have done the same with `id`, each with its own `rank`, and hold the
-  /// same table; `folder` is the table's. Throws what went wrong at any of them.
-  Communicator(const Id& id, int ranks, int rank, const std::string& folder,
-               std::shared_ptr<Device> device);
+  /// same programs. Throws what went wrong at any of them.
+  Communicator(const Id& id, int ranks, int rank, std::unique_ptr<ProgramSource> source,
+               std::shared_ptr<Device> device, const Limits& limits);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -63,12 +53,20 @@ class Communicator {
   /// Equal in communicators whose calls belong together: ranks of one id on one device.
   const std::string& grid_name() const { return grid_name_; }
   Device& device() { return *device_; }
-  const select::Table& table() const { return *table_; }
 
   /// What `operation` adds to its grid. Allocates nothing but for an error. Throws NoEntry where
-  /// the table has nothing for it, Failed after a failure.
-  GridContribution part(const Operation& operation) const;
+  /// no program is for it, Failed after a failure.
+  GridContribution contribution(const Operation& operation) const;
+  /// The same of a call whose whole array and placement are known.
+  GridContribution contribution(const Operation& operation, std::int64_t nbytes,
+                                bool in_place) const;
 
+  /// Notes the call that is launched now, before its first message. Throws Failed where another
+  /// rank makes another one.
+  void announce(exec::CallFields call);
+  /// "rank 0 tb 1 step 4 (r) waits for data from rank 3 in slot 5; tb 2 ..." when it failed; empty
+  /// where nothing waited.
+  std::string waits_at_failure() const;
   /// What has gone wrong since, in one line; empty where nothing has.
   std::string error() const;
 
@@ -82,15 +80,17 @@ class Communicator {
  private:
   struct Peer;
   void gather_peers(select::ControlGroup& group, const Id& id);
-  void agree_on_table(select::ControlGroup& group, const std::string& folder);
-  void settle_programs(select::ControlGroup& group, const std::string& folder);
+  void settle_programs(select::ControlGroup& group);
   void connect(select::ControlGroup& group, const Id& id, std::chrono::milliseconds timeout);
   const Peer& self() const;
   bool is_near(const Peer& peer) const;
   void watch();
-  std::string peers_fault() const;
+  std::string other_call() const;
+  std::string other_call(std::uint64_t number) const;
+  std::string told() const;
+  std::string lost_peer() const;
   std::string waits() const;
-  void fail(const std::string& why, const std::string& told);
+  void fail(const std::string& waits, const std::string& why, bool tell_waits = false);
 
   int ranks_;
   int rank_;
@@ -99,18 +99,17 @@ class Communicator {
   std::vector<int> grid_;
   std::string grid_name_;
   std::unique_ptr<SharedStatus> status_;
-  std::shared_ptr<const select::Table> table_;
-  std::unique_ptr<select::Selector> selector_;
+  std::unique_ptr<ProgramSource> source_;
   std::unique_ptr<Programs> programs_;
   std::unique_ptr<Proxy> proxy_;  ///< Null where no program leaves this host.
+  Limits limits_;
   std::int64_t scratch_bytes_ = 0;
 
-  std::chrono::duration<double> call_timeout_{};
   mutable std::mutex mutex_;
   std::condition_variable ends_;
   bool left_ = false;
   std::atomic<bool> failed_ = false;
-  std::string error_;
+  std::string error_, waits_at_failure_;
   std::thread watcher_;
 };
 

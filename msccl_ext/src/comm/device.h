@@ -7,14 +7,9 @@
 #include <string>
 
 #include "cuda/work.h"
-#include "tuccl/error.h"
+#include "support/device_error.h"
 
 namespace tuccl::comm {
-
-/// A device that refuses what it was asked for.
-struct DeviceError : Error {
-  using Error::Error;
-};
 
 /// All that a communicator asks of the place where its rank runs. Memory goes with its device.
 class Device {
@@ -35,6 +30,7 @@ class Device {
   /// Whether a line of LL128 arrives whole at the device called `peer`.
   virtual bool stores_whole_lines(const std::string& peer) const = 0;
   virtual void upload(std::byte* to, const void* from, std::int64_t bytes) = 0;
+  virtual void download(void* to, const std::byte* from, std::int64_t bytes) = 0;
   /// Thread blocks that run at once.
   virtual int resident_blocks(Protocol protocol, int threads) const = 0;
   /// Starts a call behind what `stream` holds. Allocates nothing on a GPU.
@@ -43,6 +39,10 @@ class Device {
   virtual void settle() = 0;
   /// Waits for all that was launched.
   virtual void drain() = 0;
+  /// Notes as event `number` when what was launched without a stream will have ended.
+  virtual void record(int number) = 0;
+  /// Us from one event to another, once drained.
+  virtual double us_between(int first, int last) = 0;
 };
 
 /// The process's present device (`number` < 0), or that of the number.

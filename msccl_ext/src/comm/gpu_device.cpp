@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "comm/device.h"
-#include "cuda/gpu_ranks.h"
+#include "cuda/gpu_memory.h"
 #include "cuda/kernels.h"
 
 namespace tuccl::comm {
@@ -15,11 +15,7 @@ namespace {
 /// Shared memory is a whole allocation of the driver's, so that nothing else is shared with it.
 constexpr std::int64_t kGranule = std::int64_t{2} << 20;
 
-void must(cudaError_t error, const char* operation) {
-  if (error == cudaSuccess) return;
-  cudaGetLastError();  // so that it is no error of what follows
-  throw DeviceError(std::string("CUDA, ") + operation + ": " + cudaGetErrorString(error));
-}
+using cuda::must;
 
 /// Makes a GPU the thread's present one, for a while.
 class Present {
@@ -47,20 +43,26 @@ class GpuDevice final : public Device {
   ~GpuDevice() override {
     cudaSetDevice(number_);
     for (std::byte* memory : opened_) cudaIpcCloseMemHandle(memory);
+    for (std::byte* memory : visible_) cudaFreeHost(memory);
+    for (const cudaEvent_t event : events_) cudaEventDestroy(event);
   }
 
   std::string name() const override { return "GPU " + bus_; }
 
   std::byte* allocate(std::int64_t bytes) override {
     const Present present(number_);
-    memories_.emplace_back(number_,
-                           (std::max<std::int64_t>(bytes, 1) + kGranule - 1) / kGranule * kGranule);
-    must(cudaDeviceSynchronize(), "clearing memory");
-    return memories_.back().data();
+    const std::int64_t whole = (std::max<std::int64_t>(bytes, 1) + kGranule - 1) / kGranule;
+    return memories_.emplace_back(number_, whole * kGranule).data();
   }
   std::byte* allocate_visible(std::int64_t bytes) override {
     const Present present(number_);
-    return visible_.emplace_back(std::make_unique<cuda::PinnedMemory>(bytes))->data();
+    const auto size = static_cast<std::size_t>(bytes);
+    void* memory = nullptr;
+    must(cudaHostAlloc(&memory, size, cudaHostAllocPortable | cudaHostAllocMapped),
+         "allocating pinned memory");
+    visible_.push_back(static_cast<std::byte*>(memory));
+    std::memset(memory, 0, size);
+    return visible_.back();
   }
 
   std::string handle(const std::byte* memory) const override {
@@ -85,9 +87,7 @@ class GpuDevice final : public Device {
     const Present present(number_);
     cudaPointerAttributes attributes;
     must(cudaPointerGetAttributes(&attributes, memory), "asking where memory is");
-    const cudaError_t error = cudaDeviceEnablePeerAccess(attributes.device, 0);
-    if (error != cudaErrorPeerAccessAlreadyEnabled) must(error, "peer access");
-    cudaGetLastError();
+    cuda::reach_peer(attributes.device);
   }
 
   bool stores_whole_lines(const std::string& peer) const override {
@@ -106,6 +106,12 @@ class GpuDevice final : public Device {
     const Present present(number_);
     must(cudaMemcpy(to, from, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice),
          "copying to a GPU");
+    must(cudaDeviceSynchronize(), "copying to a GPU");  // it may end after it returns
+  }
+  void download(void* to, const std::byte* from, std::int64_t bytes) override {
+    const Present present(number_);
+    must(cudaMemcpy(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost),
+         "copying from a GPU");
   }
 
   int resident_blocks(Protocol protocol, int threads) const override {
@@ -127,12 +133,30 @@ class GpuDevice final : public Device {
     must(cudaDeviceSynchronize(), "waiting for calls");
   }
 
+  void record(int number) override {
+    const Present present(number_);
+    while (std::ssize(events_) <= number) {
+      cudaEvent_t event = nullptr;
+      must(cudaEventCreate(&event), "making an event");
+      events_.push_back(event);
+    }
+    must(cudaEventRecord(events_[static_cast<std::size_t>(number)], nullptr), "recording an event");
+  }
+  double us_between(int first, int last) override {
+    float ms = 0;
+    must(cudaEventElapsedTime(&ms, events_[static_cast<std::size_t>(first)],
+                              events_[static_cast<std::size_t>(last)]),
+         "reading a time");
+    return 1e3 * static_cast<double>(ms);
+  }
+
  private:
   int number_;
   std::string bus_;
   std::vector<cuda::DeviceMemory> memories_;
-  std::vector<std::unique_ptr<cuda::PinnedMemory>> visible_;
-  std::vector<std::byte*> opened_;
+  std::vector<std::byte*> visible_;
+  std::vector<std::byte*> opened_;  ///< Of other processes.
+  std::vector<cudaEvent_t> events_;
 };
 
 }  // namespace

@@ -38,7 +38,8 @@ std::string list(const std::vector<int>& ranks) {
 }
 
 void check_together(const Pending& a, const Pending& b) {
-  if (a.part.protocol != b.part.protocol || a.part.threads != b.part.threads)
+  if (a.contribution.protocol != b.contribution.protocol ||
+      a.contribution.threads != b.contribution.threads)
     throw InputError(a.communicator->device().name() +
                      ": its ranks differ in the call, expected the same of all");
   if (a.stream != b.stream)
@@ -50,6 +51,7 @@ void check_together(const Pending& a, const Pending& b) {
 Device& launch_first(std::vector<Pending>& calls) {
   const Pending first = calls.front();
   std::vector<int> ranks;
+  std::vector<Pending> taken;
   cuda::Launch launch;
   std::erase_if(calls, [&](const Pending& p) {
     const int rank = p.communicator->rank();
@@ -58,7 +60,8 @@ Device& launch_first(std::vector<Pending>& calls) {
       return false;
     check_together(first, p);
     ranks.push_back(rank);
-    launch.add(p.part.work, p.part.blocks);
+    taken.push_back(p);
+    launch.add(p.contribution.work, p.contribution.blocks);
     return true;
   });
   const std::vector<int>& all = first.communicator->grid();
@@ -66,8 +69,9 @@ Device& launch_first(std::vector<Pending>& calls) {
     throw InputError(first.communicator->device().name() + ": ranks " + list(all) +
                      " share it, and rank " + list(ranks) +
                      " alone was called, expected all in one group");
-  first.communicator->device().launch(first.part.protocol, launch, first.part.threads,
-                                      first.stream);
+  for (const Pending& p : taken) p.communicator->announce(p.contribution.call);
+  first.communicator->device().launch(first.contribution.protocol, launch,
+                                      first.contribution.threads, first.stream);
   return first.communicator->device();
 }
 

@@ -9,7 +9,7 @@ namespace tuccl::comm {
 /// A call that waits for its group's end.
 struct Pending {
   Communicator* communicator = nullptr;
-  GridContribution part;
+  GridContribution contribution;
   void* stream = nullptr;
 };
 

@@ -1,29 +1,53 @@
-// The host in a GPU's place: shared memory without a name, and blocks of fibers.
+// Shared memory without a name, and blocks of fibers.
+#include "comm/host_device.h"
+
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "comm/device.h"
-#include "cuda/host_ranks.h"
+#include "cuda/host_thread.h"
+#include "cuda/interpreter.h"
 #include "elements/element.h"
 #include "tuccl/error.h"
 
 namespace tuccl::comm {
 namespace {
 
-constexpr int kThreads = 8;  // of a block, whatever the knob says
-constexpr int kResidentBlocks = 256;
+using Clock = std::chrono::steady_clock;
+
+/// Walks `fibers` round and round until all have ended, from another one each time; calls `look`
+/// before each round.
+template <class Look>
+void take_turns(std::vector<std::unique_ptr<cuda::Fiber>>& fibers, std::uint64_t random,
+                Look look) {
+  constexpr auto kRest = std::chrono::microseconds(50);
+  using State = cuda::Fiber::State;
+  for (std::size_t left = fibers.size(); left > 0;) {
+    look();
+    left = 0;
+    bool idle = true;
+    random = random * 6364136223846793005u + 1442695040888963407u;
+    for (std::size_t i = 0; i < fibers.size(); ++i) {
+      const State state = fibers[(i + (random >> 33)) % fibers.size()]->resume();
+      left += state != State::kDone;
+      idle &= state != State::kReady;
+    }
+    if (idle && left > 0) std::this_thread::sleep_for(kRest);
+  }
+}
 
 class HostDevice final : public Device {
  public:
-  explicit HostDevice(int number) : number_(std::max(number, 0)) {}
+  HostDevice(int number, const HostBlocks& blocks)
+      : number_(std::max(number, 0)), blocks_(blocks) {}
   ~HostDevice() override {
     settle();
     for (const Mapping& m : mappings_) {
@@ -68,18 +92,32 @@ class HostDevice final : public Device {
   void upload(std::byte* to, const void* from, std::int64_t bytes) override {
     if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
   }
-  int resident_blocks(Protocol, int) const override { return kResidentBlocks; }
+  void download(void* to, const std::byte* from, std::int64_t bytes) override {
+    std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  }
+  int resident_blocks(Protocol, int threads) const override { return blocks_.resident / threads; }
 
   void launch(Protocol protocol, const cuda::Launch& launch, int, void*) override {
-    last_ = std::thread([protocol, launch, before = std::move(last_)]() mutable {
+    ++blocks_.seed;
+    last_ = std::thread([protocol, launch, how = blocks_, before = std::move(last_)]() mutable {
       if (before.joinable()) before.join();
-      play(protocol, launch);
+      play(protocol, launch, how);
     });
   }
   void settle() override {
     if (last_.joinable()) last_.join();
   }
   void drain() override { settle(); }
+  void record(int number) override {
+    settle();
+    events_.resize(std::max(events_.size(), static_cast<std::size_t>(number) + 1));
+    events_[static_cast<std::size_t>(number)] = Clock::now();
+  }
+  double us_between(int first, int last) override {
+    const auto from = events_[static_cast<std::size_t>(first)];
+    return std::chrono::duration<double, std::micro>(events_[static_cast<std::size_t>(last)] - from)
+        .count();
+  }
 
  private:
   struct Mapping {
@@ -88,7 +126,7 @@ class HostDevice final : public Device {
     int file;  ///< Kept open where peers may open it.
   };
 
-  static void play(Protocol protocol, const cuda::Launch& launch) {
+  static void play(Protocol protocol, const cuda::Launch& launch, const HostBlocks& how) {
     cuda::HostRun run;
     std::deque<cuda::HostBlock> blocks;
     std::vector<std::unique_ptr<cuda::Fiber>> fibers;
@@ -96,15 +134,15 @@ class HostDevice final : public Device {
       for (int b = 0; b < launch.first_block[rank + 1] - launch.first_block[rank]; ++b) {
         const cuda::Work& work = launch.works[rank];
         cuda::HostBlock& block =
-            blocks.emplace_back(run, work.waits + b, kThreads, cuda::kLineLanes);
-        for (int lane = 0; lane < kThreads; ++lane)
+            blocks.emplace_back(run, work.waits + b, how.threads, cuda::kLineLanes);
+        for (int lane = 0; lane < how.threads; ++lane)
           fibers.push_back(std::make_unique<cuda::Fiber>([=, &work, &block] {
-            cuda::HostThread<cuda::kLineLanes> thread(block, lane,
-                                                      static_cast<std::uint64_t>(b * 64 + lane));
+            const auto number = static_cast<std::uint64_t>((rank * 1024 + b) * 1024 + lane);
+            cuda::HostThread<cuda::kLineLanes> thread(block, lane, how.seed * 1000003 + number);
             cuda::run_block(protocol, thread, work, b);
           }));
       }
-    cuda::take_turns(fibers, 1, [&] {
+    take_turns(fibers, how.seed, [&] {
       for (int rank = 0; rank < launch.ranks; ++rank)
         if (std::atomic_ref(*const_cast<int*>(launch.works[rank].stop)).load() != 0)
           run.stop.store(1);
@@ -125,13 +163,19 @@ class HostDevice final : public Device {
     return mappings_.back().data;
   }
 
-  int number_;
+  const int number_;
+  HostBlocks blocks_;
+  std::vector<Clock::time_point> events_;
   std::vector<Mapping> mappings_;
   std::thread last_;  ///< Of the last call; it waits for the one before.
 };
 
 }  // namespace
 
-std::shared_ptr<Device> make_device(int number) { return std::make_shared<HostDevice>(number); }
+std::shared_ptr<Device> make_host_device(int number, const HostBlocks& blocks) {
+  return std::make_shared<HostDevice>(number, blocks);
+}
+
+std::shared_ptr<Device> make_device(int number) { return make_host_device(number); }
 
 }  // namespace tuccl::comm

@@ -2,20 +2,16 @@
 
 #include <algorithm>
 #include <atomic>
-#include <fstream>
 #include <iterator>
 #include <set>
 
 #include "tuccl/error.h"
-#include "tuccl/verify.h"
-#include "tuccl/xml.h"
 #include "verify/memory.h"
 
 namespace tuccl::comm {
 namespace {
 
 constexpr std::int64_t kAlignment = 256;
-constexpr std::int64_t kUnsafe = -1;
 
 std::int64_t aligned(std::int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -47,26 +43,6 @@ int most_scratch(const Program& p, bool in_place, int root) {
   return most;
 }
 
-Knobs knobs_of(const select::CandidateRecord& c) {
-  return {.protocol = c.protocol,
-          .channels = std::max(c.channels, 1),
-          .threads = c.threads,
-          .buffer_bytes = c.buffer_bytes};
-}
-
-/// A call whose transfers have `merged` chunks at most, whatever the buffer bytes of others.
-Call model_call(const Program& p, Protocol protocol, int root, bool in_place, int merged) {
-  Call call{.program = p, .knobs = {.protocol = protocol, .channels = 1, .threads = 512}};
-  call.knobs.buffer_bytes = std::int64_t{8} << 20;
-  call.element = Element::kInt8;
-  call.root = root;
-  call.in_place = in_place;
-  const std::int64_t slice =
-      exec::sizes(call.knobs, {}, call.element, std::int64_t{1} << 40, 1).slice_bytes;
-  call.nbytes = slice / merged * p.nchunks;
-  return call;
-}
-
 /// The ranks that connections join to `rank`, in order.
 std::vector<int> joined(const std::array<std::vector<cuda::Ends>, 3>& all, int rank) {
   std::set<int> out;
@@ -95,111 +71,96 @@ bool is_addressable(const exec::RankProgram& program, int scratch) {
 
 }  // namespace
 
-Programs::Programs(const select::Table& table, const std::string& folder, const RankContext& place,
+Call model_call(const Program& p, Protocol protocol, int root, bool in_place, int merged) {
+  Call call{.program = p, .knobs = {.protocol = protocol, .channels = 1, .threads = 512}};
+  call.knobs.buffer_bytes = std::int64_t{8} << 20;
+  call.element = Element::kInt8;
+  call.root = root;
+  call.in_place = in_place;
+  const std::int64_t slice =
+      exec::sizes(call.knobs, {}, call.element, std::int64_t{1} << 40, 1).slice_bytes;
+  call.nbytes = slice / merged * p.nchunks;
+  return call;
+}
+
+Programs::Programs(std::vector<Candidate> candidates, const RankContext& context,
                    const Device& device)
-    : table_(table), context_(place) {
-  usable_.assign(table.candidates().size(), '0');
-  safe_bytes_.assign(table.candidates().size(), kUnsafe);
-  for (const select::EntryRecord& entry : table.entries())
-    for (std::uint32_t i = 0; i < entry.candidates; ++i) {
-      const std::uint32_t candidate = entry.first_candidate + i;
-      if (table.candidates()[candidate].program == select::kNoIndex) continue;
-      try {
-        judge(candidate, std::max(entry.root, 0), folder, device);
-      } catch (const Error& error) {
-        if (reason_.empty()) reason_ = error.what();
-      }
+    : candidates_(std::move(candidates)), context_(context), usable_(candidates_.size(), '0') {
+  for (std::size_t i = 0; i < candidates_.size(); ++i) {
+    const Candidate& c = candidates_[i];
+    if (!c.program && c.fault.empty()) continue;
+    try {
+      if (!c.fault.empty()) throw InputError(c.fault);
+      check_device(c, device);
+      compile(c);
+      usable_[i] = '1';
+    } catch (const Error& error) {
+      if (reason_.empty()) reason_ = error.what();
     }
-}
-
-const Program& Programs::program(std::uint32_t index, const std::string& folder) {
-  const auto at = programs_.find(index);
-  if (at != programs_.end()) return at->second;
-  const std::string path = folder + "/" + std::string(table_.programs()[index].path);
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  return programs_.emplace(index, parse_xml(text, path)).first->second;
-}
-
-void Programs::judge(std::uint32_t candidate, int root, const std::string& folder,
-                     const Device& device) {
-  const select::CandidateRecord& c = table_.candidates()[candidate];
-  const Program& p = program(c.program, folder);
-  const auto [at, fresh] = proven_.try_emplace({c.program, root, c.buffer_bytes}, kUnsafe);
-  if (fresh) {
-    const VerifyReport report = verify(p, table_.dialect(), root, c.buffer_bytes);
-    if (!report.ok()) throw InputError(p.path + ": " + report.errors.front().message);
-    at->second = report.max_safe_bytes;
   }
-  if (at->second == kUnsafe) return;
-  if (std::string why = fault(c, p, device); !why.empty()) throw InputError(p.path + ": " + why);
-  add_forms(c, p, root);
-  usable_[candidate] = '1';
-  safe_bytes_[candidate] = at->second;
 }
 
-std::string Programs::fault(const select::CandidateRecord& c, const Program& p,
-                            const Device& device) const {
-  const Knobs knobs = normalised(knobs_of(c));
-  if (const auto why = illegal(knobs)) return *why;
+void Programs::check_device(const Candidate& c, const Device& device) const {
+  const Program& p = *c.program;
   if (p.ngpus != context_.ranks)
-    return std::to_string(p.ngpus) + " ranks, expected " + std::to_string(context_.ranks);
-  if (((c.placements & 1) != 0 && !p.out_of_place) || ((c.placements & 2) != 0 && !p.in_place))
-    return "is not proven for a placement that the table names";
+    throw InputError(p.path + ": " + std::to_string(p.ngpus) + " ranks, expected " +
+                     std::to_string(context_.ranks));
   std::int64_t blocks = 0;
   for (const int r : context_.grid)
     blocks += std::ssize(p.gpus[static_cast<std::size_t>(r)].threadblocks);
-  const int able = device.resident_blocks(c.protocol, knobs.threads);
+  const int able = device.resident_blocks(c.knobs.protocol, c.knobs.threads);
   if (blocks > able)
-    return std::to_string(blocks) + " thread blocks of " + std::to_string(knobs.threads) +
-           " threads cannot run at once on " + device.name() + ", expected at most " +
-           std::to_string(able);
-  if (c.protocol == Protocol::kLL128)
-    for (const cuda::Ends& e : cuda::connections(p))
-      if ((e.sender == context_.rank && !context_.stores_lines(e.receiver)) ||
-          (e.receiver == context_.rank && !context_.stores_lines(e.sender)))
-        return "LL128 needs NVLink between its ranks, where a line arrives whole";
-  return "";
+    throw InputError(p.path + ": " + std::to_string(blocks) + " thread blocks of " +
+                     std::to_string(c.knobs.threads) + " threads cannot run at once on " +
+                     device.name() + ", expected at most " + std::to_string(able) +
+                     ": fewer channels, threads or ranks of this device");
+  if (c.knobs.protocol != Protocol::kLL128) return;
+  for (const cuda::Ends& e : cuda::connections(p))
+    if ((e.sender == context_.rank && !context_.stores_lines(e.receiver)) ||
+        (e.receiver == context_.rank && !context_.stores_lines(e.sender)))
+      throw InputError(p.path +
+                       ": LL128 needs NVLink between its ranks, where a line arrives whole");
 }
 
-void Programs::add_forms(const select::CandidateRecord& c, const Program& p, int root) {
+void Programs::compile(const Candidate& c) {
   for (const bool in_place : {false, true}) {
-    const Key key{c.program, c.protocol, root, in_place};
-    if ((c.placements >> (in_place ? 1 : 0) & 1) == 0 || forms_.contains(key)) continue;
-    check(model_call(p, c.protocol, root, in_place, 1));
-    CompiledProgram form{.program = &p, .variants = {}};
-    form.most_scratch = most_scratch(p, in_place, root);
-    for (int merged = 1; merged <= most_count(p); ++merged) {
-      const Call call = model_call(p, c.protocol, root, in_place, merged);
-      Variant& v = form.variants.emplace_back(Variant{exec::compile(call, context_.rank)});
-      v.work = cuda::sized_work(v.program, call, 0);
-      if (!is_addressable(v.program, v.work.scratch_first))
-        throw InputError("uses a buffer that the caller does not give");
+    if ((c.placements >> (in_place ? 1 : 0) & 1) == 0 || compiled_.contains(key(c, in_place)))
+      continue;
+    CompiledProgram out{.program = c.program,
+                        .most_scratch = most_scratch(*c.program, in_place, c.root)};
+    const int most = most_count(*c.program);
+    const int last = c.merged > 0 ? std::min(c.merged, most) : most;
+    for (int merged = c.merged > 0 ? last : 1; merged <= last; ++merged) {
+      Call call = model_call(*c.program, c.knobs.protocol, c.root, in_place, merged);
+      exec::RankProgram program = exec::compile(call, context_.rank);
+      call.step_loop = c.step_loop;
+      const cuda::Work work = cuda::sized_work(program, call, 0);
+      if (!is_addressable(program, work.scratch_first))
+        throw InputError(c.program->path + ": uses a buffer that the caller does not give");
+      out.variants.emplace(merged, CompiledProgram::Variant{std::move(program), work});
     }
-    forms_.emplace(key, std::move(form));
+    compiled_.emplace(key(c, in_place), std::move(out));
   }
 }
 
 void Programs::settle(const std::string& usable) {
   usable_ = usable;
   std::set<Key> needed;
-  for (const select::EntryRecord& entry : table_.entries())
-    for (std::uint32_t i = 0; i < entry.candidates; ++i) {
-      if (usable_[entry.first_candidate + i] != '1') continue;
-      const select::CandidateRecord& c = table_.candidates()[entry.first_candidate + i];
-      std::int64_t& stride = stride_[index(c.protocol)];
-      stride = std::max(stride, cuda::slot_stride(c.buffer_bytes));
-      for (const bool in_place : {false, true})
-        needed.insert({c.program, c.protocol, std::max(entry.root, 0), in_place});
-    }
-  std::erase_if(forms_, [&](const auto& form) { return !needed.contains(form.first); });
+  for (std::size_t i = 0; i < candidates_.size(); ++i) {
+    if (usable_[i] != '1') continue;
+    const Candidate& c = candidates_[i];
+    std::int64_t& stride = stride_[index(c.knobs.protocol)];
+    stride = std::max(stride, cuda::slot_stride(c.knobs.buffer_bytes));
+    for (const bool in_place : {false, true}) needed.insert(key(c, in_place));
+  }
+  std::erase_if(compiled_, [&](const auto& entry) { return !needed.contains(entry.first); });
   lay_out();
 }
 
 void Programs::lay_out() {
-  for (const auto& [key, form] : forms_) {
+  for (const auto& [key, one] : compiled_) {
     const std::size_t p = index(std::get<Protocol>(key));
-    for (const cuda::Ends& e : cuda::connections(*form.program))
+    for (const cuda::Ends& e : cuda::connections(*one.program))
       (context_.crosses(e) ? crossing_ : ends_)[p].push_back(e);
   }
   for (auto* all : {&ends_, &crossing_})
@@ -241,15 +202,14 @@ std::vector<InterHostConnection> Programs::crossings(std::byte* carried) const {
 
 std::int64_t Programs::scratch_bytes(std::int64_t limit) const {
   std::int64_t most = 0;
-  for (const select::EntryRecord& entry : table_.entries())
-    for (std::uint32_t i = 0; i < entry.candidates; ++i)
-      for (const bool in_place : {false, true}) {
-        const CompiledProgram* f =
-            form(entry.first_candidate + i, std::max(entry.root, 0), in_place);
-        if (f == nullptr || f->most_scratch == 0) continue;
-        const std::int64_t chunk = std::min(limit, entry.max_bytes - 1) / f->program->nchunks + 8;
-        most = std::max(most, std::min(limit, chunk * f->most_scratch));
-      }
+  for (std::uint32_t i = 0; i < candidates_.size(); ++i)
+    for (const bool in_place : {false, true}) {
+      const CompiledProgram* one = compiled(i, in_place);
+      if (one == nullptr || one->most_scratch == 0) continue;
+      const std::int64_t chunk =
+          std::min(limit, candidates_[i].max_bytes - 1) / one->program->nchunks + 8;
+      most = std::max(most, std::min(limit, chunk * one->most_scratch));
+    }
   return most;
 }
 
@@ -260,8 +220,8 @@ std::vector<int> Programs::peers_on_other_hosts(int rank) const { return joined(
 void Programs::upload(Device& device, const std::vector<std::byte*>& shared, std::byte* carried,
                       std::byte* scratch) {
   std::int64_t bytes = 0, words = 1;
-  for (auto& [key, form] : forms_)
-    for (Variant& v : form.variants) {
+  for (auto& [key, one] : compiled_)
+    for (auto& [merged, v] : one.variants) {
       const auto blocks = static_cast<std::int64_t>(v.program.blocks.size());
       bytes += bytes_of(cuda::all_transfers(v.program)) + bytes_of(v.program.more) +
                aligned(blocks * static_cast<std::int64_t>(sizeof(cuda::BlockWork))) +
@@ -277,10 +237,10 @@ void Programs::upload(Device& device, const std::vector<std::byte*>& shared, std
     next += bytes_of(values);
     return at;
   };
-  for (auto& [key, form] : forms_)
-    for (Variant& v : form.variants) {
+  for (auto& [key, one] : compiled_)
+    for (auto& [merged, v] : one.variants) {
       const std::size_t p = index(std::get<Protocol>(key));
-      const auto wire = [&](int rank, const cuda::Ends& ends) {
+      const auto at = [&](int rank, const cuda::Ends& ends) {
         const auto r = static_cast<std::size_t>(rank);
         const bool crosses = context_.crosses(ends);
         const Layout& layout = crosses ? carried_ : layout_[r];
@@ -289,7 +249,7 @@ void Programs::upload(Device& device, const std::vector<std::byte*>& shared, std
       cuda::Work& w = v.work;
       const auto blocks = static_cast<std::int64_t>(v.program.blocks.size());
       w.stride = stride_[p];
-      w.blocks = put(cuda::block_works(v.program, put(cuda::all_transfers(v.program)), wire));
+      w.blocks = put(cuda::block_works(v.program, put(cuda::all_transfers(v.program)), at));
       w.more = put(v.program.more);
       w.published = reinterpret_cast<std::uint64_t*>(next);
       w.calls = w.published + blocks;
@@ -301,18 +261,52 @@ void Programs::upload(Device& device, const std::vector<std::byte*>& shared, std
     }
 }
 
-const CompiledProgram* Programs::form(std::uint32_t candidate, int root, bool in_place) const {
-  const select::CandidateRecord& c = table_.candidates()[candidate];
+const CompiledProgram* Programs::compiled(std::uint32_t candidate, bool in_place) const {
   if (usable_[candidate] != '1') return nullptr;
-  const auto at = forms_.find({c.program, c.protocol, root, in_place});
-  return at == forms_.end() ? nullptr : &at->second;
+  const auto at = compiled_.find(key(candidates_[candidate], in_place));
+  return at == compiled_.end() ? nullptr : &at->second;
 }
 
-/// Tells `see` of what each block of each program waits for.
+bool Programs::fits(std::uint32_t candidate, bool in_place, std::int64_t nbytes, Element element,
+                    std::int64_t scratch_bytes) const {
+  const CompiledProgram* one = compiled(candidate, in_place);
+  if (one == nullptr) return false;
+  const std::int64_t safe = candidates_[candidate].safe_bytes, nchunks = one->program->nchunks;
+  return (safe == 0 || nbytes <= safe) && nbytes / element_bytes(element) % nchunks == 0 &&
+         nbytes / nchunks * one->most_scratch <= scratch_bytes;
+}
+
+GridContribution Programs::contribution(std::uint32_t candidate, bool in_place, const Operation& o,
+                                        std::int64_t nbytes) const {
+  const Candidate& c = candidates_[candidate];
+  const CompiledProgram& one = *compiled(candidate, in_place);
+  const exec::Sizes sizes =
+      exec::sizes(c.knobs, c.step_loop, o.element, nbytes, one.program->nchunks);
+  const auto above = one.variants.upper_bound(sizes.merged);
+  const CompiledProgram::Variant& v = std::prev(above)->second;
+  GridContribution out{c.knobs.protocol, c.knobs.threads, static_cast<int>(v.program.blocks.size()),
+                       v.work};
+  cuda::set_sizes(out.work, sizes);
+  out.work.input = static_cast<std::byte*>(const_cast<void*>(o.send));
+  out.work.output = static_cast<std::byte*>(o.receive);
+  out.work.element = o.element;
+  out.work.reduction = o.reduction;
+  out.work.divisor =
+      o.reduction == Reduction::kAvg && is_reducing(o.collective) ? context_.ranks : 1;
+  const std::uint64_t what[] = {candidate, static_cast<std::uint64_t>(nbytes)};
+  out.call = {.collective = o.collective,
+              .element = o.element,
+              .reduction = o.reduction,
+              .root = o.root,
+              .program = exec::hash_of(what, sizeof what)};
+  return out;
+}
+
+/// Calls `see` with what each block of each program waits for.
 template <class See>
 void Programs::each_wait(See see) const {
-  for (const auto& [key, form] : forms_)
-    for (const Variant& v : form.variants)
+  for (const auto& [key, one] : compiled_)
+    for (const auto& [merged, v] : one.variants)
       for (std::size_t b = 0; b < v.program.blocks.size(); ++b)
         see(v.program, b, std::atomic_ref(v.work.waits[b]).load(std::memory_order_relaxed));
 }

@@ -1,11 +1,10 @@
-// A table's programs, compiled for one rank before its first call.
+// Programs compiled for one rank before its first call.
 #pragma once
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
-#include <optional>
+#include <memory>
 #include <set>
 #include <string>
 #include <tuple>
@@ -13,24 +12,60 @@
 
 #include "comm/device.h"
 #include "cuda/layout.h"
+#include "exec/call_digest.h"
 #include "exec/rank_program.h"
-#include "tuccl/table.h"
 
 namespace tuccl::comm {
 
-/// A program for all sizes that merge as many chunks into a transfer, and what a kernel is given of
-/// it but for sizes and the caller's buffers.
-struct Variant {
-  exec::RankProgram program;
-  cuda::Work work = {};
+/// A call as NCCL's API has it; `count` is the API's.
+struct Operation {
+  Collective collective = Collective::kAllReduce;
+  const void* send = nullptr;
+  void* receive = nullptr;
+  std::size_t count = 0;
+  Element element = Element::kFloat;
+  Reduction reduction = Reduction::kSum;
+  int root = 0;
+};
+
+/// A program with knobs, for calls of one root.
+struct Candidate {
+  std::shared_ptr<const Program> program{};  ///< Null: none of ours.
+  std::uint32_t number = 0;                  ///< Of the program.
+  Knobs knobs = {};
+  StepLoop step_loop = {};
+  int root = 0;
+  unsigned placements = 3;      ///< Bit 0: out of place, bit 1: in place.
+  std::int64_t max_bytes = 0;   ///< Calls are smaller.
+  std::int64_t safe_bytes = 0;  ///< Largest call that it is safe for; 0: any.
+  int merged = 0;               ///< Chunks of a transfer in all its calls; 0: it depends.
+  std::string fault{};          ///< Why no rank may run it; empty where all may.
+};
+
+/// What one rank adds to a grid.
+struct GridContribution {
+  Protocol protocol = Protocol::kSimple;
+  int threads = 0;
+  int blocks = 0;
+  cuda::Work work;
+  exec::CallFields call{};  ///< But for its number.
 };
 
 /// A program for one protocol, root and placement.
 struct CompiledProgram {
-  const Program* program = nullptr;
-  int most_scratch = 0;           ///< Chunks, of the rank that has most.
-  std::vector<Variant> variants;  ///< By chunks of a transfer, from 1.
+  /// For all sizes that merge as many chunks into a transfer, and what a kernel is given of it but
+  /// for sizes and the caller's buffers.
+  struct Variant {
+    exec::RankProgram program;
+    cuda::Work work = {};
+  };
+  std::shared_ptr<const Program> program;
+  int most_scratch = 0;               ///< Chunks, of the rank that has most.
+  std::map<int, Variant> variants{};  ///< By chunks of a transfer.
 };
+
+/// A call whose transfers have `merged` chunks at most, whatever the buffer bytes of others.
+Call model_call(const Program& p, Protocol protocol, int root, bool in_place, int merged);
 
 /// What is asked of the device beside the programs.
 struct RankContext {
@@ -58,9 +93,7 @@ struct InterHostConnection {
 
 class Programs {
  public:
-  /// Reads, proves and compiles those of `table`, which lies in `folder`.
-  Programs(const select::Table& table, const std::string& folder, const RankContext& place,
-           const Device& device);
+  Programs(std::vector<Candidate> candidates, const RankContext& context, const Device& device);
 
   /// By candidate, '1' where this rank can run it, else '0'.
   const std::string& usable() const { return usable_; }
@@ -84,10 +117,12 @@ class Programs {
   /// What it carries, which lies at `carried`.
   std::vector<InterHostConnection> crossings(std::byte* carried) const;
 
-  /// The form of a candidate, or null where it is not usable.
-  const CompiledProgram* form(std::uint32_t candidate, int root, bool in_place) const;
-  /// Largest call that a candidate is safe for; 0: any.
-  std::int64_t safe_bytes(std::uint32_t candidate) const { return safe_bytes_[candidate]; }
+  /// Whether a candidate can run a call of `nbytes` with so many bytes of scratch.
+  bool fits(std::uint32_t candidate, bool in_place, std::int64_t nbytes, Element element,
+            std::int64_t scratch_bytes) const;
+  /// What an operation of `nbytes` adds to its grid, by a candidate that fits.
+  GridContribution contribution(std::uint32_t candidate, bool in_place, const Operation& operation,
+                                std::int64_t nbytes) const;
   /// Ranks of this host whose memory this one reaches.
   std::vector<int> peers() const;
   /// "tb 1 step 4 (r) waits for data from rank 3 in slot 5" of each block that waits.
@@ -96,7 +131,6 @@ class Programs {
   std::set<int> awaited() const;
   /// A number that changes as blocks get on; 0 where none waits.
   std::uint64_t waits_digest() const;
-  const int* stop() const { return stop_; }
   void stop_all() const;
 
  private:
@@ -106,23 +140,22 @@ class Programs {
     std::array<std::int64_t, 3> first{};
     std::int64_t bytes = 0;
   };
+  static Key key(const Candidate& c, bool in_place) {
+    return {c.number, c.knobs.protocol, c.root, in_place};
+  }
   std::size_t rank() const { return static_cast<std::size_t>(context_.rank); }
-  void judge(std::uint32_t candidate, int root, const std::string& folder, const Device& device);
-  const Program& program(std::uint32_t index, const std::string& folder);
-  std::string fault(const select::CandidateRecord& c, const Program& p, const Device& device) const;
-  void add_forms(const select::CandidateRecord& c, const Program& p, int root);
+  const CompiledProgram* compiled(std::uint32_t candidate, bool in_place) const;
+  void check_device(const Candidate& c, const Device& device) const;
+  void compile(const Candidate& c);
   void lay_out();
   template <class See>
   void each_wait(See see) const;
 
-  const select::Table& table_;
+  const std::vector<Candidate> candidates_;
   RankContext context_;
-  std::map<std::uint32_t, Program> programs_;
-  std::map<std::tuple<std::uint32_t, int, std::int64_t>, std::int64_t> proven_;
   std::string usable_;
   std::string reason_;
-  std::vector<std::int64_t> safe_bytes_;
-  std::map<Key, CompiledProgram> forms_;
+  std::map<Key, CompiledProgram> compiled_;
   std::array<std::vector<cuda::Ends>, 3> ends_;      ///< By protocol, within hosts.
   std::array<std::vector<cuda::Ends>, 3> crossing_;  ///< Between hosts.
   std::array<std::int64_t, 3> stride_{};

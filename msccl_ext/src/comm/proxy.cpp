@@ -57,6 +57,7 @@ void track(std::vector<bool*>& requests, int number, bool& done) {
   requests[at] = &done;
 }
 
+constexpr int kCallTag = 0;
 int header_tag(const InterHostConnection& c) { return 2 * c.number; }
 int data_tag(const InterHostConnection& c) { return 2 * c.number + 1; }
 
@@ -99,13 +100,15 @@ std::byte* slot(const InterHostConnection& c, std::uint64_t step) {
 }  // namespace
 
 Proxy::Proxy(int rank, int ranks, const std::vector<InterHostConnection>& crossings,
-             std::map<int, select::Descriptor> sockets) {
+             std::map<int, select::Descriptor> sockets, const CallLog& own)
+    : rank_(rank), own_(own) {
   for (auto& [peer, socket] : sockets) {
     Peer& p = peers_.emplace_back(Peer{.rank = peer, .sockets = exec::Sockets(rank, ranks)});
     notice_silence(socket.get());
     p.sockets.attach(peer, std::move(socket));
     for (const InterHostConnection& c : crossings)
       if (c.peer == peer) p.lines.push_back({.crossing = c});
+    track(p.requests, p.sockets.receive(bytes_of(p.call), peer, kCallTag), p.call_done);
     for (Line& line : p.lines)
       if (!line.crossing.sends)
         track(p.requests, p.sockets.receive(bytes_of(line.header), peer, header_tag(line.crossing)),
@@ -144,14 +147,26 @@ void Proxy::fail(const std::string& why) {
   if (failure_.empty()) failure_ = why;
 }
 
-std::string Proxy::fault(const std::set<int>& awaited) const {
+std::string Proxy::told() const {
   const std::lock_guard lock(mutex_);
-  std::string out;
-  for (const Peer& peer : peers_) {
-    if (peer.told) return peer.fault;
-    if (out.empty() && awaited.contains(peer.rank)) out = peer.fault;
-  }
-  return out;
+  const auto peer = std::ranges::find_if(peers_, &Peer::told);
+  return peer == peers_.end() ? "" : peer->fault;
+}
+
+std::string Proxy::other_call() const {
+  const std::lock_guard lock(mutex_);
+  return other_call_;
+}
+
+const CallLog* Proxy::calls(int rank) const {
+  const auto peer = std::ranges::find(peers_, rank, &Peer::rank);
+  return peer == peers_.end() ? nullptr : peer->calls.get();
+}
+
+std::string Proxy::lost(int rank) const {
+  const std::lock_guard lock(mutex_);
+  const auto peer = std::ranges::find(peers_, rank, &Peer::rank);
+  return peer == peers_.end() ? "" : peer->fault;
 }
 
 void Proxy::serve() {
@@ -213,8 +228,35 @@ void Proxy::wait(long ns) {
     if (sockets[i].revents != 0) peers_[i].sockets.read(peers_[i].rank);
 }
 
+/// Tells the peer of calls before anything of theirs is sent.
+void Proxy::announce_calls(Peer& peer) {
+  for (; peer.next_call < own_.made(); ++peer.next_call) {
+    auto& [digest, done] = peer.announced.emplace_back(own_.at(peer.next_call), false);
+    track(peer.requests, peer.sockets.send_uncounted(bytes_of(digest), peer.rank, kCallTag), done);
+  }
+  while (!peer.announced.empty() && peer.announced.front().second) peer.announced.pop_front();
+}
+
+/// Takes up the peer's calls; false where one is another than this rank's own.
+bool Proxy::take_calls(Peer& peer) {
+  if (!peer.call_done) return true;
+  const std::uint64_t number = peer.calls->made(), theirs = peer.call;
+  peer.calls->add(theirs);
+  peer.call_done = false;
+  track(peer.requests, peer.sockets.receive(bytes_of(peer.call), peer.rank, kCallTag),
+        peer.call_done);
+  const std::uint64_t mine = own_.at(number);
+  if (mine == 0 || theirs == 0 || mine == theirs) return true;
+  const std::lock_guard lock(mutex_);
+  other_call_ = exec::call_mismatch(rank_, mine, peer.rank, theirs);
+  if (failure_.empty()) failure_ = other_call_;
+  return false;
+}
+
 bool Proxy::step(Peer& peer) {
   bool moved = false;
+  if (!take_calls(peer)) return true;
+  announce_calls(peer);
   for (Line& line : peer.lines)
     moved |= line.crossing.sends ? send(peer, line) : receive(peer, line);
   peer.sockets.write(peer.rank);
@@ -229,14 +271,16 @@ bool Proxy::step(Peer& peer) {
 bool Proxy::send(Peer& peer, Line& line) {
   const InterHostConnection& c = line.crossing;
   bool moved = false;
-  for (const std::uint64_t tail = load(c.end.tail); line.next < tail;) {
+  const std::uint64_t tail = load(c.end.tail);
+  if (line.next < tail) announce_calls(peer);  // the slots may be of a call made just now
+  while (line.next < tail) {
     const std::uint64_t posted =
         std::atomic_ref(c.end.posted[line.next % kSlots]).exchange(0, std::memory_order_relaxed);
     if (posted == 0) {  // transfers of several slots begin at a multiple
       ++line.next;
       continue;
     }
-    Message& p = line.messages.emplace_back(Message{.header = {line.next, posted}});
+    Message& p = line.messages.emplace_back(Message{.header = {line.next, posted, peer.next_call}});
     track(peer.requests, peer.sockets.send_uncounted(bytes_of(p.header), peer.rank, header_tag(c)),
           p.header_done);
     track(peer.requests,
@@ -283,6 +327,7 @@ bool Proxy::receive(Peer& peer, Line& line) {
   }
   for (Message& p : line.messages) {
     if (p.begun) continue;
+    if (p.header.calls > peer.calls->made()) break;
     if (p.header.posted != 0) {
       if (load(c.end.head) + kSlots < p.header.first + slots_of(p.header.posted)) break;
     } else if (&p != &line.messages.front()) {

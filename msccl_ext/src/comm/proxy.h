@@ -4,12 +4,14 @@
 #include <condition_variable>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "comm/call_log.h"
 #include "comm/programs.h"
 #include "exec/socket.h"
 #include "select/directory.h"
@@ -22,8 +24,9 @@ namespace tuccl::comm {
 class Proxy {
  public:
   /// `sockets` are connected, by peer.
+  /// `own` are the rank's calls, of which the peers hear before their first messages.
   Proxy(int rank, int ranks, const std::vector<InterHostConnection>& crossings,
-        std::map<int, select::Descriptor> sockets);
+        std::map<int, select::Descriptor> sockets, const CallLog& own);
   ~Proxy();
   Proxy(const Proxy&) = delete;
   Proxy& operator=(const Proxy&) = delete;
@@ -33,13 +36,20 @@ class Proxy {
   bool leave(std::chrono::duration<double> limit);
   /// Tells the peers why nothing goes on; the other members do no more.
   void fail(const std::string& why);
-  /// What a peer told, or that one of `awaited` is gone; empty where all is well.
-  std::string fault(const std::set<int>& awaited) const;
+  /// What a peer told all; empty where none did.
+  std::string told() const;
+  /// That `rank` is gone; empty where it is there.
+  std::string lost(int rank) const;
+  /// That a peer's call is another one; empty where all are the same.
+  std::string other_call() const;
+  /// What is known of a peer's calls; null for others.
+  const CallLog* calls(int rank) const;
 
  private:
   struct Header {
     std::uint64_t first = 0;   ///< Slot.
     std::uint64_t posted = 0;  ///< cuda::posting of it; 0: an answer is asked for, or is given.
+    std::uint64_t calls = 0;   ///< That the sender had made, so that they are compared before.
   };
   /// What begins in one slot, on its way.
   struct Message {
@@ -59,6 +69,11 @@ class Proxy {
   struct Peer {
     int rank = 0;
     exec::Sockets sockets;
+    std::unique_ptr<CallLog> calls = std::make_unique<CallLog>();
+    std::uint64_t call = 0;  ///< The digest that comes next.
+    bool call_done = false;
+    std::deque<std::pair<std::uint64_t, bool>> announced{};  ///< On their way, and whether done.
+    std::uint64_t next_call = 0;                             ///< To be announced.
     std::vector<bool*> requests{};  ///< By number: what becomes true when it ends.
     std::deque<Line> lines{};
     std::string fault{};
@@ -71,6 +86,8 @@ class Proxy {
   bool step(Peer& peer);
   bool send(Peer& peer, Line& line);
   bool receive(Peer& peer, Line& line);
+  void announce_calls(Peer& peer);
+  bool take_calls(Peer& peer);
   static bool is_sound(const Line& line, const Header& header);
   void begin(Peer& peer, Line& line, Message& message);
   void arrive(Line& line, Message& message);
@@ -78,12 +95,14 @@ class Proxy {
   bool has_flushed() const;
   void wait(long ns);
 
+  const int rank_;
+  const CallLog& own_;
   std::deque<Peer> peers_;  ///< The thread's alone, but for `fault`.
   std::mutex leaving_;
   mutable std::mutex mutex_;
   std::condition_variable flushed_;
   enum class Flush { kNo, kAsked, kUnderWay, kDone } flush_ = Flush::kNo;
-  std::string failure_;
+  std::string failure_, other_call_;
   bool ends_ = false;
   std::thread thread_;
 };

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "comm/call_log.h"
+
 namespace tuccl::comm {
 
 class SharedStatus {
@@ -19,6 +21,9 @@ class SharedStatus {
   std::string handle() const;
   /// Process `process` holds rank `rank`; its end will be noticed.
   void attend(int rank, std::int64_t process);
+
+  /// The calls of `rank`.
+  CallLog& calls(int rank) const { return notice(rank).calls; }
 
   /// The others' memory is not touched by `rank` any more.
   void leave(int rank);
@@ -36,6 +41,7 @@ class SharedStatus {
     std::atomic<int> state;
     std::atomic<int> left;
     char why[248];
+    CallLog calls;
   };
   Notice& notice(int rank) const { return notices_[rank]; }
   void map(int ranks);

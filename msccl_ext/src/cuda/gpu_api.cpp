@@ -1,37 +1,14 @@
 // libtuccl-cuda.so: its C functions. None lets an exception out.
-#include <cstdlib>
 #include <string>
-#include <vector>
 
-#include "cuda/gpu_ranks.h"
+#include "cuda/gpu_memory.h"
 #include "cuda/guarded.h"
 #include "cuda/raw_baselines.h"
-#include "exec/text.h"
 #include "tuccl/gpu.h"
-
-namespace tuccl::cuda {
-namespace {
-
-std::string run(const Call& call, const std::vector<int>& devices, double timeout_s) {
-  std::string text;
-  for (const RankResult& result : GpuRanks(call, devices).all_runs(timeout_s))
-    text += write_result(result) + "end\n";
-  return text;
-}
-
-}  // namespace
-}  // namespace tuccl::cuda
 
 #define TUCCL_EXPORT __attribute__((visibility("default")))
 
 extern "C" {
-
-TUCCL_EXPORT int tucclRunCall(const char* call, size_t bytes, const int* devices, int count,
-                              double timeout_s, char** out) {
-  return tuccl::cuda::guarded(out, [&] {
-    return tuccl::cuda::run(tuccl::read_call({call, bytes}), {devices, devices + count}, timeout_s);
-  });
-}
 
 TUCCL_EXPORT int tucclDevices(char** out) {
   int count = 0;
@@ -60,7 +37,5 @@ TUCCL_EXPORT int tucclFlagRoundTrip(int device, int peer, char** out) {
   return tuccl::cuda::guarded(
       out, [&] { return "us " + std::to_string(tuccl::cuda::flag_round_trip_us(device, peer)); });
 }
-
-TUCCL_EXPORT void tucclFree(char* out) { std::free(out); }
 
 }  // extern "C"

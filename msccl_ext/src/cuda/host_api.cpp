@@ -8,38 +8,17 @@
 #include <vector>
 
 #include "cuda/guarded.h"
-#include "exec/text.h"
 #include "tuccl/gpu.h"
-#include "tuccl/interpret.h"
 
 namespace tuccl::cuda {
 namespace {
 
-constexpr std::size_t kResidentThreads = 264 * 512;  // more are refused, as by a GPU of 132 SMs
 constexpr int kTurns = 200;
 
 using Clock = std::chrono::steady_clock;
 
 double us_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
-}
-
-std::string run(const Call& call, double timeout_s) {
-  std::size_t blocks = 0;
-  for (const Gpu& gpu : call.program.gpus) blocks += gpu.threadblocks.size();
-  const auto most = kResidentThreads / static_cast<std::size_t>(call.knobs.threads);
-  if (blocks > most)
-    throw InputError(std::to_string(blocks) +
-                     " thread blocks cannot run at once: expected at most " + std::to_string(most));
-  const Clock::time_point begin = Clock::now();
-  std::vector<RankResult> results = emulate_gpus(call, {}, timeout_s);
-  const double us = us_since(begin) / (call.checked + call.warmup + call.timed);
-  std::string text;
-  for (RankResult& result : results) {
-    result.times_us.assign(static_cast<std::size_t>(call.timed), us);
-    text += write_result(result) + "end\n";
-  }
-  return text;
 }
 
 std::string us(double value) { return "us " + std::to_string(value); }
@@ -78,12 +57,6 @@ double round_trip_us() {
 
 extern "C" {
 
-TUCCL_EXPORT int tucclRunCall(const char* call, size_t bytes, const int*, int, double timeout_s,
-                              char** out) {
-  return tuccl::cuda::guarded(
-      out, [&] { return tuccl::cuda::run(tuccl::read_call({call, bytes}), timeout_s); });
-}
-
 TUCCL_EXPORT int tucclDevices(char** out) {
   const int code = tuccl::cuda::guarded(out, [] { return "a CPU in a GPU's place\n"; });
   return code == 0 ? 1 : 0;
@@ -97,7 +70,5 @@ TUCCL_EXPORT int tucclTwoStageCopy(int, int, int, int, size_t bytes, char** out)
 TUCCL_EXPORT int tucclFlagRoundTrip(int, int, char** out) {
   return tuccl::cuda::guarded(out, [] { return tuccl::cuda::us(tuccl::cuda::round_trip_us()); });
 }
-
-TUCCL_EXPORT void tucclFree(char* out) { std::free(out); }
 
 }  // extern "C"

@@ -94,4 +94,18 @@ TUCCL_DEVICE void run_block(Thread& thread, const Work& w, int block) {
   w.calls[block] = call + 1;
 }
 
+/// The same on a CPU, by a protocol named at run time.
+template <class Thread>
+void run_block(Protocol protocol, Thread& thread, const Work& work, int block) {
+  switch (protocol) {
+    case Protocol::kLL:
+      return run_block<Protocol::kLL>(thread, work, block);
+    case Protocol::kLL128:
+      return run_block<Protocol::kLL128>(thread, work, block);
+    case Protocol::kSimple:
+      break;
+  }
+  run_block<Protocol::kSimple>(thread, work, block);
+}
+
 }  // namespace tuccl::cuda

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "elements/check_data.h"
 #include "exec/step_loop.h"
 
 namespace tuccl::cuda {
@@ -13,19 +12,9 @@ constexpr std::int64_t kAlignment = 128;  // a line of LL128
 constexpr std::int64_t kApart = 128;      // counts that different GPUs write share no line
 static_assert(kApart >= kSlots * 8);      // Connection::posted
 constexpr std::int64_t kCounts = 4;       // of a connection at one rank, before its slots
-constexpr int kMostNamed = 4;             // blocks of a run that is stuck
-
-constexpr std::byte kPoison{0xa5};  // what nobody may read before it is written
 
 std::uint64_t* count_at(std::byte* base, std::int64_t line) {
   return reinterpret_cast<std::uint64_t*>(base + line * kApart);
-}
-
-template <class Byte>
-std::span<Byte> part(const exec::RankProgram& program, std::span<Byte> memory, int first,
-                     int chunks) {
-  return memory.subspan(static_cast<std::size_t>(first * program.chunk_bytes),
-                        static_cast<std::size_t>(chunks * program.chunk_bytes));
 }
 
 }  // namespace
@@ -71,7 +60,7 @@ std::vector<Transfer> all_transfers(const exec::RankProgram& program) {
 }
 
 std::vector<BlockWork> block_works(const exec::RankProgram& program, const Transfer* transfers,
-                                   const std::function<std::byte*(int, const Ends&)>& wire) {
+                                   const std::function<std::byte*(int, const Ends&)>& at) {
   std::vector<BlockWork> out;
   for (const exec::Block& b : program.blocks) {
     BlockWork block{.transfers = transfers,
@@ -80,9 +69,9 @@ std::vector<BlockWork> block_works(const exec::RankProgram& program, const Trans
                     .send = {},
                     .receive = {}};
     const Ends to{program.rank, b.send_peer, b.channel}, from{b.recv_peer, program.rank, b.channel};
-    if (b.send_peer >= 0) block.send = sending_end(wire(program.rank, to), wire(b.send_peer, to));
+    if (b.send_peer >= 0) block.send = sending_end(at(program.rank, to), at(b.send_peer, to));
     if (b.recv_peer >= 0)
-      block.receive = receiving_end(wire(program.rank, from), wire(b.recv_peer, from));
+      block.receive = receiving_end(at(program.rank, from), at(b.recv_peer, from));
     out.push_back(block);
     transfers += block.transfer_count;
   }
@@ -115,28 +104,6 @@ Work sized_work(const exec::RankProgram& program, const Call& call, std::int64_t
   return w;
 }
 
-void fill_memory(const exec::RankProgram& program, const Call& call, int round,
-                 std::span<std::byte> memory) {
-  std::ranges::fill(memory, kPoison);
-  exec::CheckData(call, program.chunk_elements, round)
-      .fill(program.rank, 0, part(program, memory, program.input, program.input_chunks));
-}
-
-void check_memory(const exec::RankProgram& program, const Call& call, int round,
-                  std::span<const std::byte> memory, RankResult& result) {
-  const exec::CheckData right(call, program.chunk_elements, round);
-  right.check_output(program.rank, 0, part(program, memory, program.output, program.output_chunks),
-                     result);
-  // What of the send buffer is not also receive buffer must be as it was.
-  const int before = std::clamp(program.output - program.input, 0, program.input_chunks);
-  const int after = std::clamp(program.output + program.output_chunks - program.input, before,
-                               program.input_chunks);
-  right.check_input(program.rank, 0, part(program, memory, program.input, before), result);
-  right.check_input(program.rank, after * program.chunk_elements,
-                    part(program, memory, program.input + after, program.input_chunks - after),
-                    result);
-}
-
 std::string describe_wait(const exec::RankProgram& program, std::size_t block, std::uint64_t wait) {
   const exec::Block& b = program.blocks[block];
   const auto number = static_cast<std::size_t>(wait >> 32 & 0xffffff);
@@ -152,20 +119,6 @@ std::string describe_wait(const exec::RankProgram& program, std::size_t block, s
   if (kind == Wait::kCredit)
     return out + "rank " + std::to_string(b.send_peer) + " to empty slot " + slot + " (FIFO full)";
   return out + "data from rank " + std::to_string(b.recv_peer) + " in slot " + slot;
-}
-
-std::string describe_waits(const std::vector<exec::RankProgram>& programs,
-                           const std::vector<std::vector<std::uint64_t>>& waits, double timeout_s) {
-  std::string out = "no rank got on for " + std::to_string(timeout_s).substr(0, 4) + " s: ";
-  int named = 0;
-  for (std::size_t rank = 0; rank < programs.size(); ++rank)
-    for (std::size_t block = 0; block < waits[rank].size(); ++block) {
-      const std::string text = describe_wait(programs[rank], block, waits[rank][block]);
-      if (text.empty() || named++ >= kMostNamed) continue;
-      out += (named > 1 ? "; rank " : "rank ") + std::to_string(programs[rank].rank) + " " + text;
-    }
-  if (named > kMostNamed) out += "; and " + std::to_string(named - kMostNamed) + " blocks more";
-  return out;
 }
 
 }  // namespace tuccl::cuda

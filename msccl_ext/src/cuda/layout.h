@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -49,9 +48,9 @@ Connection sending_end(std::byte* here, std::byte* there);
 Connection receiving_end(std::byte* here, std::byte* there);
 
 /// What the blocks of `program` are given, whose transfers lie one after another at `transfers`.
-/// `wire` says where the connection lies at a rank.
+/// `at` says where the connection lies at a rank.
 std::vector<BlockWork> block_works(const exec::RankProgram& program, const Transfer* transfers,
-                                   const std::function<std::byte*(int rank, const Ends&)>& wire);
+                                   const std::function<std::byte*(int rank, const Ends&)>& at);
 
 /// The transfers of all its blocks, one after another.
 std::vector<Transfer> all_transfers(const exec::RankProgram& program);
@@ -62,20 +61,8 @@ Work sized_work(const exec::RankProgram& program, const Call& call, std::int64_t
 /// The same for a call of another size of the same program.
 void set_sizes(Work& work, const exec::Sizes& sizes);
 
-/// A rank's memory, chunk after chunk, before checked run number `round`.
-void fill_memory(const exec::RankProgram& program, const Call& call, int round,
-                 std::span<std::byte> memory);
-
-/// Adds to `result` what is wrong in it after that run, averages being divided already.
-void check_memory(const exec::RankProgram& program, const Call& call, int round,
-                  std::span<const std::byte> memory, RankResult& result);
-
 /// "tb 1 step 4 (rrc) waits for data from rank 3 in slot 5" of a wait as `packed` packs it; empty
 /// for none.
 std::string describe_wait(const exec::RankProgram& program, std::size_t block, std::uint64_t wait);
-
-/// "no rank got on for 10 s: rank 0 ...; and 3 blocks more", from the waits of each rank's blocks.
-std::string describe_waits(const std::vector<exec::RankProgram>& programs,
-                           const std::vector<std::vector<std::uint64_t>>& waits, double timeout_s);
 
 }  // namespace tuccl::cuda

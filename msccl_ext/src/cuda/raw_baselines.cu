@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cuda/gpu_ranks.h"
+#include "cuda/gpu_memory.h"
 #include "cuda/raw_baselines.h"
 
 namespace tuccl::cuda {
@@ -50,11 +50,7 @@ class Pair {
   Pair(int device, int peer) : devices_{device, peer} {
     for (int side = 0; side < 2; ++side) {
       must(cudaSetDevice(devices_[side]), "choosing a GPU");
-      if (device != peer) {
-        const cudaError_t error = cudaDeviceEnablePeerAccess(devices_[1 - side], 0);
-        if (error != cudaErrorPeerAccessAlreadyEnabled) must(error, "peer access");
-        cudaGetLastError();
-      }
+      if (device != peer) reach_peer(devices_[1 - side]);
       must(cudaStreamCreateWithFlags(&streams_[side], cudaStreamNonBlocking), "making a stream");
       for (cudaEvent_t& event : events_[side]) must(cudaEventCreate(&event), "making an event");
     }

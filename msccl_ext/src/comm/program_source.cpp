@@ -1,0 +1,167 @@
+#include "comm/program_source.h"
+
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "comm/together.h"
+#include "exec/rank_program.h"
+#include "tuccl/agreement.h"
+#include "tuccl/verify.h"
+#include "tuccl/xml.h"
+
+namespace tuccl::comm {
+namespace {
+
+Knobs knobs_of(const select::CandidateRecord& c) {
+  return normalised({.protocol = c.protocol,
+                     .channels = std::max(c.channels, 1),
+                     .threads = c.threads,
+                     .buffer_bytes = c.buffer_bytes});
+}
+
+class TableSource final : public ProgramSource {
+ public:
+  explicit TableSource(std::string folder) : folder_(std::move(folder)) {}
+
+  std::vector<Candidate> candidates(select::ControlGroup& group, int ranks) override {
+    select::Terms terms{.folder = folder_, .exploration = {}};
+    terms.ranks = ranks;
+    together(group, [&] {
+      terms.table = loaded(ranks);
+      return "";
+    });
+    terms.signature = terms.table->signature();
+    const select::Agreement agreement = select::agree(group, terms);
+    if (!agreement.table) throw InputError(agreement.reason);
+    table_ = agreement.table;
+    selector_ = agreement.selector();
+    std::vector<Candidate> out(table_->candidates().size());
+    for (const select::EntryRecord& entry : table_->entries())
+      for (std::uint32_t i = 0; i < entry.candidates; ++i)
+        add(entry, table_->candidates()[entry.first_candidate + i], out[entry.first_candidate + i]);
+    return out;
+  }
+
+  Choice choose(select::Call call, const Fits& fits) const override {
+    call.signature = table_->signature();
+    const select::Decision decision = selector_->choose(call);
+    if (decision.is_default) return {.reason = select::to_string(decision.reason)};
+    const auto runs = [&](std::uint32_t candidate) {
+      return (!is_rooted(call.collective) || table_->candidates()[candidate].placements == 3) &&
+             fits(candidate);
+    };
+    if (runs(decision.candidate)) return {decision.candidate};
+    const select::EntryRecord& entry = table_->entries()[decision.entry];
+    for (std::uint32_t i = 0; i < entry.candidates; ++i) {
+      const std::uint32_t candidate = entry.first_candidate + i;
+      if (table_->candidates()[candidate].is_default()) break;
+      if (runs(candidate)) return {candidate};
+    }
+    return {.reason = "none fits"};
+  }
+
+ private:
+  std::shared_ptr<const select::Table> loaded(int ranks) const {
+    if (folder_.empty()) throw InputError("no table: name its folder, or set TUCCL_TABLE");
+    auto table = select::Table::load(folder_);
+    if (table->stock()) throw InputError(folder_ + ": holds choices of NCCL's own and no programs");
+    if (table->ranks() != ranks)
+      throw InputError(folder_ + ": is for " + std::to_string(table->ranks()) +
+                       " ranks, the communicator has " + std::to_string(ranks));
+    return table;
+  }
+
+  void add(const select::EntryRecord& entry, const select::CandidateRecord& record,
+           Candidate& out) {
+    if (!record.is_program()) return;
+    out = {.number = record.program,
+           .knobs = knobs_of(record),
+           .root = std::max(entry.root, 0),
+           .placements = record.placements,
+           .max_bytes = entry.max_bytes};
+    try {
+      out.program = program(record.program);
+      out.safe_bytes = safe_bytes(record, out);
+    } catch (const Error& error) {
+      out.fault = error.what();
+    }
+  }
+
+  std::shared_ptr<const Program> program(std::uint32_t index) {
+    std::shared_ptr<const Program>& out = programs_[index];
+    if (out) return out;
+    const std::string path = folder_ + "/" + std::string(table_->programs()[index].path);
+    std::ifstream file(path, std::ios::binary);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    return out = std::make_shared<const Program>(parse_xml(text, path));
+  }
+
+  /// The largest call that the program is safe for; 0: any. Throws InputError where it is for none.
+  std::int64_t safe_bytes(const select::CandidateRecord& record, const Candidate& c) {
+    const Program& p = *c.program;
+    if (const auto why = illegal(c.knobs)) throw InputError(p.path + ": " + *why);
+    for (const bool in_place : {false, true}) {
+      if ((c.placements >> (in_place ? 1 : 0) & 1) == 0) continue;
+      if (!(in_place ? p.in_place : p.out_of_place))
+        throw InputError(p.path + ": is not proven for a placement that the table names");
+      check(model_call(p, c.knobs.protocol, c.root, in_place, 1));
+    }
+    const auto [at, fresh] = proven_.try_emplace({record.program, c.root, record.buffer_bytes});
+    if (fresh) {
+      const VerifyReport report = verify(p, table_->dialect(), c.root, record.buffer_bytes);
+      if (report.ok())
+        at->second.first = report.max_safe_bytes;
+      else
+        at->second.second = p.path + ": " + report.errors.front().message;
+    }
+    if (!at->second.second.empty()) throw InputError(at->second.second);
+    return at->second.first;
+  }
+
+  const std::string folder_;
+  std::shared_ptr<const select::Table> table_;
+  std::unique_ptr<select::Selector> selector_;
+  std::map<std::uint32_t, std::shared_ptr<const Program>> programs_;
+  /// By program, root and buffer bytes: the safe bytes, or what is wrong.
+  std::map<std::tuple<std::uint32_t, int, std::int64_t>, std::pair<std::int64_t, std::string>>
+      proven_;
+};
+
+class CallSource final : public ProgramSource {
+ public:
+  explicit CallSource(const Call& call) : candidate_(candidate_of(call)) {}
+  std::vector<Candidate> candidates(select::ControlGroup&, int) override { return {candidate_}; }
+  Choice choose(select::Call, const Fits& fits) const override {
+    return fits(0) ? Choice{0} : Choice{.reason = "it does not fit"};
+  }
+
+ private:
+  const Candidate candidate_;
+};
+
+}  // namespace
+
+std::unique_ptr<ProgramSource> table_source(std::string folder) {
+  return std::make_unique<TableSource>(std::move(folder));
+}
+
+Candidate candidate_of(const Call& call) {
+  const exec::Sizes sizes =
+      exec::sizes(call.knobs, call.step_loop, call.element, call.nbytes, call.program.nchunks);
+  return {.program = std::make_shared<const Program>(call.program),
+          .knobs = normalised(call.knobs),
+          .step_loop = call.step_loop,
+          .root = call.root,
+          .placements = call.in_place ? 2U : 1U,
+          .max_bytes = sizes.chunk_bytes * call.program.nchunks + 1,
+          .merged = sizes.merged};
+}
+
+std::unique_ptr<ProgramSource> call_source(const Call& call) {
+  return std::make_unique<CallSource>(call);
+}
+
+}  // namespace tuccl::comm
