@@ -184,7 +184,7 @@ void different_calls_are_an_error_on_every_rank() {
   };
   for (const char* hosts : {"aaa", "aab", "abc"})
     for (const auto& one : kCases)
-      for (const int odd : {0, 2}) {
+      for (const int odd : {hosts[1] == 'a' ? 0 : 2}) {
         const auto codes = in_processes(
             [&](int rank, tucclComm_t comm) {
               std::vector<int> data(96, 1);
