@@ -12,7 +12,7 @@ CPP_FILES = $(shell git ls-files 'msccl_ext/*.cpp' 'msccl_ext/*.h' 'msccl_ext/*.
 SANITIZED := build/cpp
 THREADED := build/tsan
 # What is fuzzed, and the folder of its corpus in msccl_ext/fuzz.
-FUZZED := program=corpus table=tables learned=learned agreement=words
+FUZZED := program=corpus plan=plans table=tables learned=learned agreement=words
 FUZZ_SECONDS := 60
 define newline
 

@@ -22,7 +22,7 @@ from mscclpp_kernels import allreduce_kernel
 from report import publish
 
 from tuccl.errors import InputError
-from tuccl.mscclpp import ExecutionPlan, parse_plan
+from tuccl.mscclpp import ExecutionPlan
 from tuccl.runtime.executors.plan_sim import PlanSimulator
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Problem, lower, make_schedule
@@ -140,7 +140,7 @@ def plan_of(anchor: Anchor, machine: Topology, folder: Path | None) -> Execution
     path = folder / name if folder else None
     if path is None or not path.is_file():
         return None
-    return parse_plan(path.read_bytes(), name)
+    return ExecutionPlan.parse(path.read_bytes(), name)
 
 
 def main() -> None:

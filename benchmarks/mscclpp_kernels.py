@@ -62,7 +62,7 @@ def _gpu(rank: int, near: int, hosts: int, lanes: int, unit_bytes: int) -> Gpu:
         ids = tuple(range(len(peers)))
         pulled = Operation("rre", "memory", ids, (own, *theirs), (own,))
         meet = [Operation(f"rlx{name}", "memory", ids) for name in ("signal", "wait")]
-        loop = (pulled, NOP, Operation("sem_release", semaphore_ids=(lane,)))
+        loop: tuple[Operation, ...] = (pulled, NOP, Operation("sem_release", semaphore_ids=(lane,)))
         block([*meet, NOP, Operation("pipeline", iter_context=context, ops=loop)], lane, 0)
         ready = lane
         if far:

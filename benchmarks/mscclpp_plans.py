@@ -23,7 +23,7 @@ from mscclpp_anchors import topology
 from report import publish
 
 from tuccl.errors import Infeasible, InputError
-from tuccl.mscclpp import ExecutionPlan, parse_plan
+from tuccl.mscclpp import ExecutionPlan
 from tuccl.runtime.executors.plan_sim import PlanSimulator
 from tuccl.sketches import full_mesh
 from tuccl.synth import (
@@ -65,7 +65,7 @@ def shipped(folder: Path) -> tuple[dict[int, dict[Key, list[ExecutionPlan]]], li
     out = []
     for path in sorted(folder.glob("*.json")):
         try:
-            plan = parse_plan(path.read_bytes(), path.name)
+            plan = ExecutionPlan.parse(path.read_bytes(), path.name)
         except InputError as error:
             out.append(f"{path.stem}: {str(error)[:120]}")
             continue

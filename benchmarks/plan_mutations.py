@@ -24,8 +24,7 @@ from report import publish
 
 from reference_plans import reference_plans
 from tuccl.errors import Infeasible, InputError, Stuck
-from tuccl.mscclpp import ExecutionPlan, parse_plan, plan_json, run_plan, verify_plan
-from tuccl.mscclpp.sizes import size_step
+from tuccl.mscclpp import ExecutionPlan
 from tuccl.synth import PLAN_COLLECTIVES, Multicast, PlanKnobs, switch_plan
 from tuccl.synth.mscclpp.lower import lower_to_plan
 from tuccl.synth.mscclpp.switch import SWITCH_COLLECTIVES
@@ -150,7 +149,7 @@ def mutate_operations(
 
 def run_all(plan: ExecutionPlan, seed: int) -> str:
     """Return how runs of the plan go wrong, empty if they do not."""
-    step = size_step(plan)
+    step = plan.size_step
     least = max(plan.min_message_size, 1)
     sizes = {-(-least // step) * step}
     sizes |= {m * step for m in (1, 2, 5, 300) if least <= m * step}
@@ -159,7 +158,7 @@ def run_all(plan: ExecutionPlan, seed: int) -> str:
             continue
         for order in range(ORDERS):
             try:
-                result = run_plan(plan, size, seed=seed * ORDERS + order)
+                result = plan.run(size, seed=seed * ORDERS + order)
             except Stuck:
                 return "hangs"
             except (InputError, ValueError):
@@ -176,7 +175,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     sources = [
-        [json.loads(plan_json(plan)) for plan in plans]
+        [json.loads(plan.json()) for plan in plans]
         for plans in (reference_plans(), emitted_plans(), switch_plans())
     ]
     vocabulary = words([document for documents in sources for document in documents])
@@ -191,11 +190,11 @@ def main() -> int:
         for _ in range(rng.choice((1, 1, 1, 2, 3))):
             mutate(document, vocabulary, rng)
         try:
-            plan = parse_plan(json.dumps(document))
+            plan = ExecutionPlan.parse(json.dumps(document))
         except InputError:
             refused["by the reader"] += 1
             continue
-        report = verify_plan(plan)
+        report = plan.verify()
         if report.ok:
             fault = run_all(plan, number)
             ends[fault or "right"] += 1

@@ -20,8 +20,7 @@ from functools import partial
 from report import publish
 
 from tuccl.errors import Infeasible, InputError, Stuck
-from tuccl.mscclpp import ExecutionPlan, parse_plan, plan_json, run_plan, verify_plan
-from tuccl.mscclpp.sizes import size_step
+from tuccl.mscclpp import ExecutionPlan
 from tuccl.program import Program
 from tuccl.sketches import full_mesh
 from tuccl.synth import (
@@ -94,13 +93,13 @@ def programs(machine: Topology, collective: str) -> Iterator[Program]:
 def check(plan: ExecutionPlan, count: Count) -> None:
     """Prove a plan from its file and run it."""
     count.plans += 1
-    again = parse_plan(plan_json(plan))
-    count.proved += verify_plan(again).ok
-    step = size_step(plan)
+    again = ExecutionPlan.parse(plan.json())
+    count.proved += again.verify().ok
+    step = plan.size_step
     nbytes = -(-max(plan.min_message_size, 1) // step) * step
     nbytes = nbytes if nbytes <= MOST_RUN else 3 * step  # the interpreter takes it all the same
     try:
-        count.right += run_plan(again, nbytes, calls=3).wrong == 0
+        count.right += again.run(nbytes, calls=3).wrong == 0
     except (InputError, Stuck):
         pass
 

@@ -41,26 +41,29 @@ class Rank:
             channels.append(len(self.peers[kind]))
             self.peers[kind].append(peer)
             buffers.append(len(self.remote))
-            self.remote.append(RemoteBuffer(peer, buffer, (kind,)))  # type: ignore[arg-type]
-        used = (ThreadBlockChannels(kind, tuple(channels)),) if links else ()  # type: ignore[arg-type]
-        refs = (RemoteBufferRefs(kind, tuple(buffers)),) if links else ()  # type: ignore[arg-type]
+            self.remote.append(RemoteBuffer(peer, buffer, (kind,)))
+        used = (ThreadBlockChannels(kind, tuple(channels)),) if links else ()
+        refs = (RemoteBufferRefs(kind, tuple(buffers)),) if links else ()
         self.blocks.append(ThreadBlock(len(self.blocks), tuple(ops), used, refs))
 
     def gpu(self, inputs: int, outputs: int, scratch: int, semaphores: int = 0) -> Gpu:
         """Return it as a value."""
-        channels = tuple(
-            Channel(kind, tuple(peers))  # type: ignore[arg-type]
-            for kind, peers in self.peers.items()
-            if peers
-        )
+        channels = tuple(Channel(kind, tuple(peers)) for kind, peers in self.peers.items() if peers)
         remote, blocks = tuple(self.remote), tuple(self.blocks)
         waits = (Semaphore(0),) * semaphores
         return Gpu(self.rank, inputs, outputs, scratch, channels, remote, blocks, waits)
 
 
+def operations(plan: ExecutionPlan) -> Iterator[Operation]:
+    """Yield every operation; those of a pipeline follow it."""
+    for gpu in plan.gpus:
+        for block in gpu.threadblocks:
+            yield from (each for op in block.ops for each in (op, *op.ops))
+
+
 def local(buffer: str, index: int, size: int = 1) -> BufferRef:
     """Chunks of this rank."""
-    return BufferRef(index, size, type=buffer)  # type: ignore[arg-type]
+    return BufferRef(index, size, type=buffer)
 
 
 def remote(number: int, index: int, size: int = 1) -> BufferRef:
@@ -72,8 +75,8 @@ def move(name: str, src: list[BufferRef], dst: list[BufferRef], kind: str = "non
     """Return a data operation; through ports each target has its own channel."""
     ids = tuple(range(len(dst))) if kind == "port" else ()
     return Operation(
-        name=name,  # type: ignore[arg-type]
-        channel_type=kind,  # type: ignore[arg-type]
+        name=name,
+        channel_type=kind,
         channel_ids=ids,
         src_buff=tuple(src),
         dst_buff=tuple(dst),
@@ -82,7 +85,7 @@ def move(name: str, src: list[BufferRef], dst: list[BufferRef], kind: str = "non
 
 def sync(name: str, kind: str = "memory", *ids: int) -> Operation:
     """Return a signal, wait or their like on channels, 0 where none is named."""
-    return Operation(name=name, channel_type=kind, channel_ids=ids or (0,))  # type: ignore[arg-type]
+    return Operation(name=name, channel_type=kind, channel_ids=ids or (0,))
 
 
 def plan(name: str, collective: str, gpus: list[Gpu], **fields: object) -> ExecutionPlan:
@@ -112,9 +115,7 @@ def allpairs_allgather(ranks: int, inplace: bool = False, group: int = 1) -> Exe
 
 
 def _with(op: Operation, parts: ThreadBlockGroup) -> Operation:
-    import msgspec
-
-    return msgspec.structs.replace(op, tbg_info=parts) if parts.tbg_size > 1 else op
+    return op.replace(tbg_info=parts) if parts.tbg_size > 1 else op
 
 
 def _ring(rank: int, ranks: int) -> tuple[list[tuple[int, str]], int, int]:
@@ -190,9 +191,7 @@ def port_ring_allgather(ranks: int) -> ExecutionPlan:
 
 def _flushing(flush: Operation) -> Operation:
     """With a target of no chunk, without which a flush does nothing."""
-    import msgspec
-
-    return msgspec.structs.replace(flush, dst_buff=(remote(0, 0, 0),))
+    return flush.replace(dst_buff=(remote(0, 0, 0),))
 
 
 def packet_allreduce(ranks: int, kind: str = "memory") -> ExecutionPlan:
@@ -247,9 +246,7 @@ def packet_allreduce(ranks: int, kind: str = "memory") -> ExecutionPlan:
 
 
 def _through(op: Operation, channel: int) -> Operation:
-    import msgspec
-
-    return msgspec.structs.replace(op, channel_type="port", channel_ids=(channel,))
+    return op.replace(channel_type="port", channel_ids=(channel,))
 
 
 def pull_reducescatter(ranks: int) -> ExecutionPlan:
@@ -325,9 +322,7 @@ def switch_allreduce(ranks: int) -> ExecutionPlan:
 
 
 def _rebuilt(gpu: Gpu, channels: tuple[Channel, ...], block: ThreadBlock) -> Gpu:
-    import msgspec
-
-    return msgspec.structs.replace(gpu, channels=channels, threadblocks=(block,))
+    return gpu.replace(channels=channels, threadblocks=(block,))
 
 
 def alltoall_slots(ranks: int, slots: int = 2) -> ExecutionPlan:

@@ -28,8 +28,8 @@ if fault == "hang":
 if fault == "crash" or (fault == "packets crash" and plan["protocol"] == "LL"):
     print("RuntimeError: an illegal memory access was encountered", file=sys.stderr)
     sys.exit(1)
-from tuccl.mscclpp import parse_plan, run_plan
-wrong = run_plan(parse_plan(text), size, calls=3).wrong
+from tuccl.mscclpp import ExecutionPlan
+wrong = ExecutionPlan.parse(text).run(size, calls=3).wrong
 if wrong or fault == "wrong":
     print("verifier.cu:85: test_data_all_reduce: Assertion `x` failed.", file=sys.stderr)
     sys.exit(1)

@@ -67,7 +67,7 @@ NATIVE = [
     {"verify"},
     {"select", "agree"},
     {"elements"},
-    {"mscclpp", "exec", "planners"},
+    {"plan", "exec", "planners"},
     {"sim", "cuda"},
     {"comm"},
     {"bind"},

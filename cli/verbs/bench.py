@@ -35,7 +35,7 @@ from tuccl.cli.verbs.recording import (
 )
 from tuccl.cli.verbs.verify import read_bytes
 from tuccl.errors import InputError
-from tuccl.mscclpp import is_plan, parse_plan, verify_plan
+from tuccl.mscclpp import ExecutionPlan, is_plan
 from tuccl.program import Knobs, Program, max_threads, parse_xml
 from tuccl.program import verify as verify_program
 from tuccl.runtime import (
@@ -228,8 +228,8 @@ def bench_plan(args: argparse.Namespace, stack: ExitStack) -> tuple[Executor, st
     knobs = ("protocol", "channels", "threads", "buffer")
     if given := [f"--{name}" for name in knobs if getattr(args, name) is not None]:
         raise InputError(f"{', '.join(given)}: a plan has its own knobs; leave them out")
-    plan = parse_plan(read_bytes(args.files[0]), args.files[0])
-    report = verify_plan(plan, root=args.root)
+    plan = ExecutionPlan.parse(read_bytes(args.files[0]), args.files[0])
+    report = plan.verify(root=args.root)
     if not report.ok:
         first = report.errors[0]
         raise InputError(f"{first.message} [{first.code}]; see tuccl verify {args.files[0]}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from tuccl.cli.arguments import add_json, add_root, one_collective_of
 from tuccl.cli.output import print_json, warn
 from tuccl.errors import InputError, Stuck
-from tuccl.mscclpp import ExecutionPlan, is_plan, parse_plan, run_plan, verify_plan
+from tuccl.mscclpp import ExecutionPlan, is_plan
 from tuccl.program import Finding, Program, VerifyReport, parse_xml
 from tuccl.program import verify as verify_program
 from tuccl.units import format_bytes, parse_size
@@ -42,9 +42,9 @@ def run(args: argparse.Namespace) -> int:
     data = read_bytes(args.program)
     program: Program | ExecutionPlan
     if is_plan(data):
-        program, dialect = parse_plan(data, args.program), "mscclpp"
+        program, dialect = ExecutionPlan.parse(data, args.program), "mscclpp"
         collective = program.collective.replace("reducescatter", "reduce-scatter")
-        report = verify_plan(program, root=args.root)
+        report = program.verify(root=args.root)
         line = f"{args.program}: ok: {collective} on {len(program.gpus)} ranks, {dialect}"
         if args.size and report.ok:
             nbytes = parse_size(args.size)
@@ -81,7 +81,7 @@ def _run(plan: ExecutionPlan, nbytes: int, root: int) -> VerifyReport:
     errors = []
     for seed in range(_ORDERS):
         try:
-            result = run_plan(plan, nbytes, root=root, seed=seed)
+            result = plan.run(nbytes, root=root, seed=seed)
         except Stuck as stuck:
             errors.append(Finding("deadlock", str(stuck)))
         else:

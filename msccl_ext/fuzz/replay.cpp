@@ -75,10 +75,11 @@ std::pair<std::size_t, std::size_t> piece(const Bytes& text, Random& random) {
 void change_number(Bytes& text, Random& random) {
   static const char* const kNumbers[] = {"0",  "1",  "2",   "3",     "-1",         "7",
                                          "71", "72", "127", "32767", "2147483647", "99999999999"};
-  const std::size_t equals = text.find("=\"", random() % (text.size() + 1));
-  if (equals == text.npos) return;
-  const std::size_t start = equals + 2;
-  const std::size_t end = text.find('"', start);
+  const std::size_t from = random() % (text.size() + 1);
+  const std::size_t xml = text.find("=\"", from), json = text.find("\":", from);
+  if (xml == text.npos && json == text.npos) return;
+  const std::size_t start = std::min(xml, json) + 2;
+  const std::size_t end = xml < json ? text.find('"', start) : text.find_first_of(",}]", start);
   if (end == text.npos) return;
   text.replace(start, end - start, kNumbers[random() % std::size(kNumbers)]);
 }

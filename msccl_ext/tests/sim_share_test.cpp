@@ -12,7 +12,7 @@ namespace {
 
 struct World {
   Network network;
-  Plan plan;
+  Links links;
   std::vector<int> flows;  ///< By bundle.
 };
 
@@ -33,30 +33,30 @@ World random_world(std::mt19937& random) {
     }
   World w{Network(ranks, resources, routes), {}, {}};
   for (std::size_t i = 0; i < routes.size(); ++i)
-    w.plan.bundles.push_back(
+    w.links.bundles.push_back(
         {static_cast<int>(i), random() % 2 ? kUnlimited : 500.0 * (1 + random() % 8)});
-  for (const Resource& r : resources) w.plan.capacity.push_back(r.bandwidth_gbs * 1e3);
+  for (const Resource& r : resources) w.links.capacity.push_back(r.bandwidth_gbs * 1e3);
   w.flows.assign(routes.size(), 0);
   return w;
 }
 
 void check_fair(const World& w, const Sharing& sharing) {
   const auto& routes = w.network.routes();
-  std::vector<double> used(w.plan.capacity.size(), 0.0), fastest(w.plan.capacity.size(), 0.0);
+  std::vector<double> used(w.links.capacity.size(), 0.0), fastest(w.links.capacity.size(), 0.0);
   for (std::size_t b = 0; b < w.flows.size(); ++b)
     for (const int id : routes[b].resources) {
       used[id] += w.flows[b] * sharing.rate(static_cast<int>(b));
       fastest[id] = std::max(fastest[id], sharing.rate(static_cast<int>(b)));
     }
-  for (std::size_t l = 0; l < used.size(); ++l) CHECK(used[l] <= w.plan.capacity[l] * (1 + 1e-9));
+  for (std::size_t l = 0; l < used.size(); ++l) CHECK(used[l] <= w.links.capacity[l] * (1 + 1e-9));
   for (std::size_t b = 0; b < w.flows.size(); ++b) {
     if (w.flows[b] == 0) continue;
     const double rate = sharing.rate(static_cast<int>(b));
     CHECK(rate > 0);
-    CHECK(rate <= w.plan.bundles[b].cap * (1 + 1e-9));
-    bool bound = rate >= w.plan.bundles[b].cap * (1 - 1e-9);
+    CHECK(rate <= w.links.bundles[b].cap * (1 + 1e-9));
+    bool bound = rate >= w.links.bundles[b].cap * (1 - 1e-9);
     for (const int id : routes[b].resources)
-      bound |= used[id] >= w.plan.capacity[id] * (1 - 1e-9) && rate >= fastest[id] * (1 - 1e-9);
+      bound |= used[id] >= w.links.capacity[id] * (1 - 1e-9) && rate >= fastest[id] * (1 - 1e-9);
     CHECK(bound);
   }
 }
@@ -65,8 +65,8 @@ void fair_after_any_history() {
   std::mt19937 random(1);
   for (int round = 0; round < 60; ++round) {
     World w = random_world(random);
-    w.plan.network = &w.network;
-    Sharing sharing(w.plan);
+    w.links.network = &w.network;
+    Sharing sharing(w.links);
     double now = 0;
     double asked = 0;
     for (int event = 0; event < 150; ++event) {
@@ -93,21 +93,21 @@ void fair_after_any_history() {
     }
     for (const int flows : w.flows) CHECK(flows == 0);
     double capacity = 0;
-    for (std::size_t l = 0; l < w.plan.capacity.size(); ++l) {
+    for (std::size_t l = 0; l < w.links.capacity.size(); ++l) {
       CHECK(sharing.busy_us(static_cast<int>(l), now) <= now * (1 + 1e-12));
-      capacity += w.plan.capacity[l];
+      capacity += w.links.capacity[l];
     }
     CHECK(now >= asked / capacity * (1 - 1e-9));
   }
 }
 
 void two_flows_halve_a_link() {
-  Plan plan;
+  Links links;
   const Network network(2, {{"l", "nvlink", 10}}, {{0, 1, {0}, 0, Transport::kP2p}});
-  plan.network = &network;
-  plan.bundles = {{0, kUnlimited}, {0, 2000}};
-  plan.capacity = {10e3};
-  Sharing sharing(plan);
+  links.network = &network;
+  links.bundles = {{0, kUnlimited}, {0, 2000}};
+  links.capacity = {10e3};
+  Sharing sharing(links);
   sharing.start(0, 0, 10e3, 7);
   sharing.update_rates(0);
   CHECK(sharing.rate(0) == 10e3);

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tuccl.errors import Infeasible, InputError
-from tuccl.mscclpp import ExecutionPlan, simulate_plan
+from tuccl.mscclpp import ExecutionPlan
 from tuccl.program import Knobs, Program
 from tuccl.runtime.executors.executor import (
     MSCCL_LOOP,
@@ -31,9 +31,11 @@ from tuccl.topology.models import has_multicast, multiprocessors
 __all__ = [
     "PLAN_GRID",
     "PLAN_KNOBS",
+    "FastestPlan",
     "PlanSimExecutor",
     "PlanSimulator",
     "check_residency",
+    "fastest_plan",
     "plan_knobs",
     "program_plan",
     "takes_in_place",
@@ -41,6 +43,7 @@ __all__ = [
 
 _WHOLE = 8 << 20  # buffer bytes that stand for chunks moved whole
 _UNIT = 8  # buffers hold so many pieces, as a connection's FIFO has slots
+_MOST_PLANNED = 1 << 30  # bytes that a plan is for, where it is not made for more
 _MOST_LEAST = (1 << 31) - 1  # bytes: the loader reads 32 bits of a plan's least size
 _SLOTS = 2  # where scratch has no room for every message: the fewest that cannot deadlock
 
@@ -188,14 +191,60 @@ class PlanSimulator:
                 f"{self.topology.ranks}"
             )
         check_residency(plan, self.topology)
-        return simulate_plan(
-            plan,
+        return plan.simulate(
             nbytes,
             self.network,
             self.machine,
             launch=self._launch,
             process_gpus=self._process_gpus,
         )
+
+
+@dataclass(frozen=True)
+class FastestPlan:
+    """A proved plan, the simulated time of a call (us), and which program it runs."""
+
+    plan: ExecutionPlan
+    time_us: float
+    number: int
+
+
+def fastest_plan(
+    simulator: PlanSimulator, programs: Sequence[tuple[Program, Knobs]], nbytes: int, root: int = 0
+) -> FastestPlan:
+    """Return the fastest plan at ``nbytes`` of ``programs``, each with the knobs it was made for.
+
+    Under Simple, chunks move whole or in the slices of the knobs. A plan runs out of place where
+    its program can.
+
+    Raises:
+        Infeasible: MSCCL++ can run none of them; says why not the first.
+    """
+    topology = simulator.topology
+    found: list[FastestPlan] = []
+    reasons: list[Infeasible] = []
+    for number, (program, knobs) in enumerate(programs):
+        packets = knobs.protocol == "LL"
+        for unit in (0,) if packets else (0, knobs.slice_bytes // ALIGNMENT * ALIGNMENT):
+            choice = PlanKnobs("LL" if packets else "Simple", min(2 * knobs.threads, 1024), unit)
+            try:
+                plan = program_plan(
+                    program,
+                    choice,
+                    (0, max(nbytes, _MOST_PLANNED)),
+                    hosts=len(topology.hosts),
+                    in_place=not program.out_of_place,
+                    root=root,
+                )
+                us = simulator.run(plan, padded(nbytes, plan.size_step)).time_us
+            except Infeasible as error:
+                reasons.append(error)
+            else:
+                if nbytes <= plan.max_message_size:
+                    found.append(FastestPlan(plan, us, number))
+    if not found:
+        raise reasons[0] if reasons else Infeasible(f"{nbytes} bytes: more than a plan takes")
+    return min(found, key=lambda each: each.time_us)
 
 
 class PlanSimExecutor(Executor):
@@ -298,9 +347,7 @@ class PlanSimExecutor(Executor):
         Raises:
             InputError: the plan is for other ranks.
         """
-        gpu = plan.gpus[0]
-        step = plan.buffer_alignment * max(gpu.input_chunks, gpu.output_chunks)
-        us = self.simulator.run(plan, padded(nbytes, step)).time_us
+        us = self.simulator.run(plan, padded(nbytes, plan.size_step)).time_us
         out_of_place, in_place = (None, us) if plan.inplace else (us, None)
         samples = (us,) * repeats
         placed = samples if plan.inplace else ()

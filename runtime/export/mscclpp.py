@@ -10,8 +10,7 @@ from pathlib import Path
 import msgspec
 
 from tuccl.errors import Infeasible, InputError
-from tuccl.mscclpp import ExecutionPlan, plan_json
-from tuccl.mscclpp.checks import MEMORY_IDS, PORT_CHANNELS
+from tuccl.mscclpp import PLAN_MEMORIES, PLAN_PORT_CHANNELS, ExecutionPlan
 from tuccl.program import Program
 from tuccl.runtime.executors.plan_sim import check_residency, plan_knobs, program_plan
 from tuccl.runtime.table.entry import ROOTED, Candidate, Entry, KnobValues
@@ -196,9 +195,9 @@ def plan_contents(
             f"tuccl-{prefix}-{number:03d}-{collective}-{placement}-{source.knobs.protocol.lower()}"
         )
         plan = source.plan(hosts, name, share_scratch=share_scratch and source.knobs.packets)
-        if plan.max_message_size < source.max_bytes // _multiple(plan) * _multiple(plan):
+        if plan.max_message_size < source.max_bytes // plan.size_step * plan.size_step:
             notes.append(f"{source.text} ends at {plan.max_message_size} bytes: 32-bit offsets")
-        contents[f"{name}.json"] = plan_json(plan).encode()
+        contents[f"{name}.json"] = plan.json().encode()
         calls.append(_call(source, plan))
         plans.append(plan)
     document = {"world_size": ranks, "ranks_per_node": ranks // hosts, "plans": calls}
@@ -218,21 +217,17 @@ def _port_advice(plans: list[ExecutionPlan]) -> Iterator[str]:
         ]
         memories += 3 + max(map(len, remote))
     if channels:
-        most = min(PORT_CHANNELS // channels, MEMORY_IDS // memories)
+        most = min(PLAN_PORT_CHANNELS // channels, PLAN_MEMORIES // memories)
         if not most:
             raise Infeasible(
                 f"{len(plans)} plans with {channels} port channels and {memories} memories in all: "
-                f"an executor has {PORT_CHANNELS} and {MEMORY_IDS}; export fewer collectives"
+                f"an executor has {PLAN_PORT_CHANNELS} and {PLAN_MEMORIES}; export fewer "
+                "collectives"
             )
         yield (
             f"port channels: a process may call all plans on {most} pairs of allocations; more "
-            f"overrun the executor's {PORT_CHANNELS} channels and {MEMORY_IDS} memories"
+            f"overrun the executor's {PLAN_PORT_CHANNELS} channels and {PLAN_MEMORIES} memories"
         )
-
-
-def _multiple(plan: ExecutionPlan) -> int:
-    gpu = plan.gpus[0]
-    return plan.buffer_alignment * max(gpu.input_chunks, gpu.output_chunks)
 
 
 def _call(source: PlanSource, plan: ExecutionPlan) -> dict[str, object]:
@@ -244,7 +239,7 @@ def _call(source: PlanSource, plan: ExecutionPlan) -> dict[str, object]:
         "in_place": plan.inplace,
         "root": source.root,
         "datatype_bytes": source.datatype_bytes,
-        "multiple_bytes": _multiple(plan),
+        "multiple_bytes": plan.size_step,
         "min_bytes": plan.min_message_size,
         "max_bytes": plan.max_message_size,
     }

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 
 from tuccl.errors import InputError, Unavailable
-from tuccl.mscclpp import ExecutionPlan, plan_json
+from tuccl.mscclpp import ExecutionPlan
 from tuccl.program import Knobs, Program
 from tuccl.runtime.executors.executor import MSCCL_LOOP, Executor, StepLoop, Timing
 from tuccl.runtime.executors.knob_grid import KnobGrid
@@ -139,7 +139,7 @@ class MscclppExecutor(Executor):
             )
         with tempfile.TemporaryDirectory(dir=self._folder(), prefix="plan-") as folder:
             path = Path(folder) / "tuccl.json"
-            path.write_text(plan_json(plan))
+            path.write_text(plan.json())
             path.chmod(0o644)
             Path(folder).chmod(0o755)
             return tuple(

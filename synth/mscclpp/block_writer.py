@@ -124,7 +124,7 @@ class BlockWriter:
         self.ops.append(
             Operation(
                 name,
-                kind,  # type: ignore[arg-type]
+                kind,
                 tuple(self._channel(kind, c) for c in channels),
                 (
                     *(local(at, count) for at in sources),

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-import msgspec
-
 from tuccl.errors import Infeasible
 from tuccl.mscclpp import (
     Channel,
@@ -171,7 +169,7 @@ class Form:
         blocks: list[ThreadBlock] = []
         for writer in [writer for writer in writers if writer.ops] or writers[:1]:
             buffers = tuple(
-                RemoteBufferRefs(kind, tuple(number[(kind, *at)] for at in some))  # type: ignore[arg-type]
+                RemoteBufferRefs(kind, tuple(number[(kind, *at)] for at in some))
                 for kind, some in writer.buffers.items()
                 if some
             )
@@ -179,7 +177,7 @@ class Form:
             # semaphores of its own, behind all those of the blocks before it.
             for part in range(size):
                 channels = tuple(
-                    ThreadBlockChannels(kind, tuple(k + part * len(peers[kind]) for k in ids))  # type: ignore[arg-type]
+                    ThreadBlockChannels(kind, tuple(k + part * len(peers[kind]) for k in ids))
                     for kind, ids in writer.channels.items()
                     if ids
                 )
@@ -191,8 +189,8 @@ class Form:
             program.nchunks // inputs,
             program.nchunks // outputs,
             scratch,
-            tuple(Channel(kind, tuple(some) * size) for kind, some in peers.items() if some),  # type: ignore[arg-type]
-            tuple(RemoteBuffer(peer, buffer, (kind,)) for kind, peer, buffer in remote),  # type: ignore[arg-type]
+            tuple(Channel(kind, tuple(some) * size) for kind, some in peers.items() if some),
+            tuple(RemoteBuffer(peer, buffer, (kind,)) for kind, peer, buffer in remote),
             tuple(blocks),
             (Semaphore(0),) * (semaphores * size),
         )
@@ -204,4 +202,4 @@ def _part(op: Operation, part: int, size: int, semaphores: int) -> Operation:
         return op
     group = ThreadBlockGroup(part, size) if op.src_buff else op.tbg_info
     ids = tuple(k + part * semaphores for k in op.semaphore_ids)
-    return msgspec.structs.replace(op, tbg_info=group, semaphore_ids=ids)
+    return op.replace(tbg_info=group, semaphore_ids=ids)

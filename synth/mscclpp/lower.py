@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuccl.errors import Infeasible, InputError
-from tuccl.mscclpp import ExecutionPlan, verify_plan
+from tuccl.mscclpp import ExecutionPlan
 from tuccl.program import Program
 from tuccl.synth.mscclpp.form import Form, Ways
 from tuccl.synth.mscclpp.fuse import (
@@ -123,7 +123,7 @@ def lower_to_plan(
             min_message_size=least,
             max_message_size=most,
         )
-        report = verify_plan(plan, root=root)
+        report = plan.verify(root=root)
         if report.ok:
             return plan
         problem = report.errors[0].message + ("; use more slots" if knobs.slots else "")

@@ -16,9 +16,7 @@ from tuccl.mscclpp import (
     RankGroup,
     ThreadBlock,
     ThreadBlockChannels,
-    verify_plan,
 )
-from tuccl.mscclpp.plan import BufferType
 from tuccl.synth.mscclpp.block_writer import MOST_CHANNELS, MOST_PER_BLOCK
 from tuccl.synth.mscclpp.knobs import ALIGNMENT, SIMPLE, PlanKnobs
 from tuccl.synth.mscclpp.limits import Extent
@@ -110,13 +108,13 @@ def switch_plan(
         min_message_size=min_bytes,
         max_message_size=most,
     )
-    report = verify_plan(plan)
+    report = plan.verify()
     if not report.ok:
         raise Infeasible(f"{collective} by a switch: {report.errors[0].message}")
     return plan
 
 
-def _local(buffer: BufferType, index: int) -> BufferRef:
+def _local(buffer: str, index: int) -> BufferRef:
     return BufferRef(index, 1, type=buffer)
 
 
@@ -129,7 +127,7 @@ class _Shape:
     knobs: PlanKnobs
 
     @property
-    def buffers(self) -> tuple[BufferType, ...]:
+    def buffers(self) -> tuple[str, ...]:
         """The buffers that the switch reaches, one channel each."""
         if self.multicast.through_scratch or self.knobs.packets:
             return ("s",)
@@ -228,13 +226,11 @@ class _Shape:
                 ids = tuple(peers[at : at + MOST_CHANNELS])
                 yield Operation(f"rlx{name}" if relaxed else name, "memory", ids)
 
-    def behind(self, buffer: BufferType, index: int) -> BufferRef:
+    def behind(self, buffer: str, index: int) -> BufferRef:
         """Return a chunk of all ranks' buffers."""
         return BufferRef(index, 1, switch_channel_id=self.buffers.index(buffer))
 
-    def copy(
-        self, source: BufferType, at: int, target: BufferType, to: int, name: str = "copy"
-    ) -> Operation:
+    def copy(self, source: str, at: int, target: str, to: int, name: str = "copy") -> Operation:
         """Return a copy within the rank."""
         ends = (_local(source, at),), (_local(target, to),)
         return Operation(name, "none", (), *ends)

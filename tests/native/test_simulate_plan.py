@@ -2,12 +2,11 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from tests.native.test_simulate import two_hosts
 from tuccl.errors import InputError
-from tuccl.mscclpp import ExecutionPlan, Operation, simulate_plan
+from tuccl.mscclpp import ExecutionPlan, Operation
 from tuccl.program import Program
 from tuccl.runtime.executors.plan_sim import PlanSimulator
 from tuccl.simulation import MachineClass, Network, ProtocolCosts
@@ -39,9 +38,7 @@ def plan(topology: Topology, collective: str, method: str, knobs: PlanKnobs) -> 
 @pytest.mark.parametrize("collective", ["allgather", "alltoall"])
 def test_ideal_plans_take_what_the_links_take(collective: str) -> None:
     nbytes = 256 * MIB
-    result = simulate_plan(
-        plan(HOST, collective, "allpairs", PlanKnobs()), nbytes, network(HOST), IDEAL
-    )
+    result = plan(HOST, collective, "allpairs", PlanKnobs()).simulate(nbytes, network(HOST), IDEAL)
     least_us = nbytes * 7 / 8 / 300e3  # GB/s of each GPU's link
     assert least_us <= result.time_us < least_us * 1.02
 
@@ -50,7 +47,7 @@ def test_a_rank_in_a_ring_waits_for_the_one_before_it() -> None:
     eight, four = HOST, keep_gpus(HOST, range(4))
     knobs = PlanKnobs("LL")
     latency = [
-        simulate_plan(plan(t, "allgather", "ring", knobs), 1024, network(t), IDEAL).time_us
+        plan(t, "allgather", "ring", knobs).simulate(1024, network(t), IDEAL).time_us
         for t in (four, eight)
     ]
     assert latency[1] / latency[0] == pytest.approx(7 / 3, rel=0.1)
@@ -96,8 +93,8 @@ def test_every_cost_makes_calls_slower(costs: dict[str, Any], protocol: str) -> 
     links = network(hosts)
     method = "hierarchical2" if "dependency_us" in costs else "ring"
     call = plan(hosts, "allreduce", method, PlanKnobs(protocol))
-    cheap = simulate_plan(call, 1 << 16, links, IDEAL).time_us
-    assert simulate_plan(call, 1 << 16, links, MachineClass("dear", **costs)).time_us > cheap + 4
+    cheap = call.simulate(1 << 16, links, IDEAL).time_us
+    assert call.simulate(1 << 16, links, MachineClass("dear", **costs)).time_us > cheap + 4
 
 
 def test_groups_of_thread_blocks_share_the_work_of_one() -> None:
@@ -134,13 +131,13 @@ def test_messages_of_one_adapter_share_it() -> None:
     call = plan(hosts, "alltoall", "allpairs", PlanKnobs())
     nbytes = 64 * MIB
     between = 2 * nbytes / 2 / 10e3  # two ranks send half of their array through 10 GB/s
-    assert simulate_plan(call, nbytes, shared, IDEAL).time_us == pytest.approx(between, rel=0.05)
+    assert call.simulate(nbytes, shared, IDEAL).time_us == pytest.approx(between, rel=0.05)
 
 
 def test_calls_that_cannot_be_are_refused() -> None:
     call = plan(HOST, "allgather", "ring", PlanKnobs())
     with pytest.raises(InputError, match="8 chunks"):
-        simulate_plan(call, 100, network(HOST), A100)
+        call.simulate(100, network(HOST), A100)
     with pytest.raises(InputError, match="for 8 ranks, the topology has 4"):
         PlanSimulator(keep_gpus(HOST, range(4))).run(call, MIB)
 
@@ -148,11 +145,10 @@ def test_calls_that_cannot_be_are_refused() -> None:
 def test_blocks_that_wait_for_ever_are_named() -> None:
     call = plan(HOST, "allgather", "ring", PlanKnobs())
     gpu = call.gpus[3]
-    silent = msgspec.structs.replace(gpu.threadblocks[0], ops=(Operation("nop"),))
-    broken = msgspec.structs.replace(gpu, threadblocks=(silent, *gpu.threadblocks[1:]))
+    silent = gpu.threadblocks[0].replace(ops=(Operation("nop"),))
+    broken = gpu.replace(threadblocks=(silent, *gpu.threadblocks[1:]))
     with pytest.raises(InputError, match="waits for ever"):
-        simulate_plan(
-            msgspec.structs.replace(call, gpus=(*call.gpus[:3], broken, *call.gpus[4:])),
+        call.replace(gpus=(*call.gpus[:3], broken, *call.gpus[4:])).simulate(
             MIB,
             network(HOST),
             A100,
@@ -165,3 +161,10 @@ def test_a_sum_goes_to_all_ranks_in_one_operation() -> None:
         [adding] = [b for b in gpu.threadblocks if any(op.name == "respkt" for op in b.ops)]
         [sums] = [op for op in adding.ops if op.name == "respkt"]
         assert len([ref for ref in sums.dst_buff if ref.buffer_id >= 0]) == 7
+
+
+def test_a_plan_whose_parts_are_unsound_is_not_simulated() -> None:
+    call = plan(HOST, "allgather", "ring", PlanKnobs())
+    broken = call.replace(gpus=[call.gpus[0].replace(channels=[]), *call.gpus[1:]])
+    with pytest.raises(InputError, match=r"^plan: gpu 0 tb 0: memory channels"):
+        broken.simulate(1 << 20, network(HOST), IDEAL)

@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
+from reference_plans import operations
 from tests.matrix import Recipe, program, topology
 from tests.programs import program as hand_made
 from tests.programs import ring_allreduce, send
 from tuccl.errors import Infeasible, InputError, TucclError
-from tuccl.mscclpp import ExecutionPlan, parse_plan, plan_json, verify_plan
+from tuccl.mscclpp import ExecutionPlan
 from tuccl.program import Program, Step, ThreadBlock
 from tuccl.synth.mscclpp.knobs import SIMPLE, PlanKnobs
 from tuccl.synth.mscclpp.lower import PLAN_COLLECTIVES, lower_to_plan
@@ -59,7 +60,7 @@ def test_plans_are_proved_as_their_files_say(shape: str, knobs: PlanKnobs) -> No
     done = 0
     for recipe in (each for each in RECIPES if each.shape == shape):
         for plan in plans(recipe, knobs):
-            report = verify_plan(parse_plan(plan_json(plan)), root=recipe.collective.root)
+            report = ExecutionPlan.parse(plan.json()).verify(root=recipe.collective.root)
             assert report.ok, f"{recipe}: {report.errors[0].message}"
             done += 1
     assert done >= 20
@@ -123,7 +124,7 @@ def test_blocks_of_a_group_have_channels_of_their_own() -> None:
     for one, three in zip(alone.gpus, group.gpus, strict=True):
         assert len(three.threadblocks) == 3 * len(one.threadblocks)
         assert len(three.peers("memory")) == 3 * len(one.peers("memory"))
-    parts = {op.tbg_info.tb_id for _, _, _, op in group.operations() if op.tbg_info}
+    parts = {op.tbg_info.tb_id for op in operations(group) if op.tbg_info}
     assert parts == {0, 1, 2} and group.min_message_size >= 3 * 16 * 4
 
 
@@ -192,8 +193,8 @@ def test_what_no_plan_can_say_is_refused(
         lower_to_plan(made(), **options)  # type: ignore[arg-type]
 
 
-def operations(plan: ExecutionPlan, name: str) -> int:
-    return sum(op.name == name for _, _, _, op in plan.operations())
+def count_of(plan: ExecutionPlan, name: str) -> int:
+    return sum(op.name == name for op in operations(plan))
 
 
 def test_sums_of_many_messages_are_one_operation() -> None:
@@ -201,16 +202,16 @@ def test_sums_of_many_messages_are_one_operation() -> None:
     for plan in plans(Recipe("allpairs", "reduce-scatter", "ndv4 8")):
         name = "repkt" if plan.packets else "rre"
         assert plan.packets or {gpu.scratch_chunks for gpu in plan.gpus} == {0}
-        assert operations(plan, name) == 8
-        assert operations(plan, "sem_acquire") == operations(plan, "sem_release") == 0
-        sums = [op for _, _, _, op in plan.operations() if op.name == name]
+        assert count_of(plan, name) == 8
+        assert count_of(plan, "sem_acquire") == count_of(plan, "sem_release") == 0
+        sums = [op for op in operations(plan) if op.name == name]
         assert {len(op.src_buff) for op in sums} == {8}
 
 
 def test_packets_of_a_sum_go_to_all_ranks_at_once() -> None:
     for plan in plans(Recipe("allpairs", "allreduce", "ndv4 8")):
         if plan.packets:
-            sums = [op for _, _, _, op in plan.operations() if op.name == "respkt"]
+            sums = [op for op in operations(plan) if op.name == "respkt"]
             assert {len(op.dst_buff) for op in sums} == {8} and len(sums) == 8
 
 
@@ -230,7 +231,7 @@ def test_ranks_that_make_one_sum_add_in_the_order_of_the_program() -> None:
     made = hand_made("allreduce", 3, 1, gathered_allreduce, in_place=False)
     for protocol, name, sources in (("LL", "repkt", 2), ("Simple", "rre", 3)):
         plan = lower_to_plan(made, PlanKnobs(protocol))
-        sums = [op for _, _, _, op in plan.operations() if op.name == name]
+        sums = [op for op in operations(plan) if op.name == name]
         assert {len(op.src_buff) for op in sums} == {sources}
 
 
@@ -240,10 +241,10 @@ def test_sums_take_packets_where_they_landed() -> None:
     assert made is not None
     steps = {step.op for gpu in made.gpus for block in gpu.threadblocks for step in block.steps}
     plan = lower_to_plan(made, PlanKnobs("LL"), hosts=2)
-    operations = [op for _, _, _, op in plan.operations()]
-    assert "re" in steps and "re" not in {op.name for op in operations}
+    every = list(operations(plan))
+    assert "re" in steps and "re" not in {op.name for op in every}
     # The rank's own chunk and those of both others of its host.
-    assert {len(op.src_buff) for op in operations if op.name == "recpkt"} == {3}
+    assert {len(op.src_buff) for op in every if op.name == "recpkt"} == {3}
 
 
 def test_packets_from_another_host_are_passed_on_by_a_thread_block_each() -> None:
@@ -258,9 +259,9 @@ def test_sums_from_another_host_are_sent_from_packets_in_scratch() -> None:
     made = program(Recipe("hierarchical3", "allreduce", "ndv4 4+4"))
     assert made is not None
     plan = lower_to_plan(made, PlanKnobs("LL"), hosts=2)
-    sends = [op for _, _, _, op in plan.operations() if op.name == "rppkt"]
+    sends = [op for op in operations(plan) if op.name == "rppkt"]
     assert {op.channel_type for op in sends} == {"memory", "port"}
-    assert {"recpkt", "recspkt"} & {op.name for _, _, _, op in plan.operations()}
+    assert {"recpkt", "recspkt"} & {op.name for op in operations(plan)}
     assert {len(op.dst_buff) for op in sends} == {1}
 
 

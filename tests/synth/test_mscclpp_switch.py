@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from reference_plans import operations
 from tuccl.errors import Infeasible, InputError, TucclError
-from tuccl.mscclpp import ExecutionPlan, parse_plan, plan_json, run_plan, verify_plan
-from tuccl.mscclpp.sizes import size_step
+from tuccl.mscclpp import ExecutionPlan
 from tuccl.synth import Multicast, PlanKnobs, switch_plan
 from tuccl.synth.mscclpp.switch import SWITCH_COLLECTIVES
 
@@ -22,15 +22,15 @@ FORMS = [
 
 
 def names(plan: ExecutionPlan) -> set[str]:
-    return {op.name for _, _, _, op in plan.operations()}
+    return {op.name for op in operations(plan)}
 
 
 @pytest.mark.parametrize(("multicast", "knobs", "in_place"), FORMS, ids=str)
 def test_the_switch_computes_right(multicast: Multicast, knobs: PlanKnobs, in_place: bool) -> None:
-    plan = parse_plan(plan_json(switch_plan(multicast, knobs, in_place=in_place)))
-    assert verify_plan(plan).ok
+    plan = ExecutionPlan.parse(switch_plan(multicast, knobs, in_place=in_place).json())
+    assert plan.verify().ok
     for pieces in (1, 5):
-        assert run_plan(plan, pieces * size_step(plan), calls=3).wrong == 0
+        assert plan.run(pieces * plan.size_step, calls=3).wrong == 0
     gathers = multicast.collective == "allgather"
     move = "gstorepkt" if knobs.packets else "gstore" if gathers else "glres"
     assert names(plan) & {"gstorepkt", "gstore", "glres"} == {move}
@@ -39,7 +39,9 @@ def test_the_switch_computes_right(multicast: Multicast, knobs: PlanKnobs, in_pl
 def test_only_scratch_is_behind_the_switch_unless_buffers_can_be() -> None:
     for through_scratch, buffers in ((True, {"s"}), (False, {"i", "o"})):
         plan = switch_plan(Multicast("allreduce", 4, 1, through_scratch))
-        assert {buffer for gpu in plan.gpus for buffer, _ in gpu.switches()} == buffers
+        assert {
+            c.buffer_type for gpu in plan.gpus for c in gpu.channels if c.rank_groups
+        } == buffers
         assert ("copy" in names(plan)) == through_scratch
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tuccl.cli import main
 from tuccl.errors import Infeasible, InputError
-from tuccl.mscclpp import parse_plan, verify_plan
+from tuccl.mscclpp import ExecutionPlan
 from tuccl.program import Knobs
 from tuccl.runtime import PlanSimExecutor, load_table, time_baseline
 from tuccl.runtime.executors.plan_sim import PlanSimulator, plan_knobs
@@ -37,8 +37,8 @@ def test_exported_plans_take_the_times_that_the_table_has(tmp_path: Path) -> Non
         [call] = [
             c for c in calls if not c["in_place"] and c["min_bytes"] <= row.size <= c["max_bytes"]
         ]
-        plan = parse_plan((tmp_path / "plans" / call["file"]).read_bytes())
-        assert verify_plan(plan).ok
+        plan = ExecutionPlan.parse((tmp_path / "plans" / call["file"]).read_bytes())
+        assert plan.verify().ok
         assert simulator.run(plan, row.size).time_us == pytest.approx(row.best_us)
         assert max(len(gpu.threadblocks) for gpu in plan.gpus) == row.sms
 

@@ -5,7 +5,7 @@ namespace tuccl {
 
 void bind_program(nanobind::module_& m);
 void bind_verify(nanobind::module_& m);
-void bind_mscclpp(nanobind::module_& m);
+void bind_plan(nanobind::module_& m);
 void bind_sim(nanobind::module_& m);
 void bind_exec(nanobind::module_& m);
 void bind_group(nanobind::module_& m);

@@ -15,7 +15,7 @@ NB_MODULE(_native, m) {
   nb::exception<tuccl::Stuck>(m, "Stuck", root.ptr());
   tuccl::bind_program(m);
   tuccl::bind_verify(m);
-  tuccl::bind_mscclpp(m);
+  tuccl::bind_plan(m);
   tuccl::bind_sim(m);
   tuccl::bind_exec(m);
   tuccl::bind_group(m);

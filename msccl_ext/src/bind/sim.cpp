@@ -9,7 +9,6 @@
 #include "bindings.h"
 #include "tuccl/error.h"
 #include "tuccl/simulate.h"
-#include "tuccl/simulate_plan.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -263,19 +262,6 @@ void bind_sim(nb::module_& m) {
       "Simulated run of `program` on `nbytes` (the whole, big buffer). `process_gpus` GPUs are "
       "driven by one process (0: all); `pass_bytes` and `transfer_slots` are those of a kernel "
       "other than MSCCL's interpreter (0: the protocol's).");
-  m.def(
-      "simulate_plan",
-      [](const DevicePlan& plan, const Network& network, const MachineClass& machine,
-         std::int64_t nbytes, int threads, bool packets, std::string_view launch,
-         int process_gpus) {
-        const PlanSimCall call{nbytes, threads, packets, launch_from(launch), process_gpus};
-        nb::gil_scoped_release unlocked;
-        return simulate_plan(plan, call, network, machine);
-      },
-      "plan"_a, "network"_a, "machine"_a, "nbytes"_a, nb::kw_only(), "threads"_a = 1024,
-      "packets"_a = false, "launch"_a = "graph", "process_gpus"_a = 0,
-      "Simulated call of an MSCCL++ plan on `nbytes` (the whole array), on a machine class of "
-      "MSCCL++'s; long pipelines are extrapolated.");
 }
 
 }  // namespace tuccl

@@ -9,7 +9,7 @@
 #include <tuple>
 
 #include "exec/step_loop.h"
-#include "sim/plan.h"
+#include "sim/transfer_graph.h"
 #include "tuccl/error.h"
 #include "tuccl/simulate.h"
 
@@ -18,7 +18,7 @@ namespace {
 
 constexpr double kRefused = std::numeric_limits<double>::infinity();
 
-/// All that the compiled plan and the passes take from a call; equal keys take equally long.
+/// All that the graph and the passes take from a call; equal keys take equally long.
 using Key = std::tuple<Protocol, double, int, double, std::int64_t, double, double>;
 
 class Keys {
@@ -141,10 +141,10 @@ std::vector<double> least_us(const Program& program, const std::vector<SimCall>&
     const SimCall& call = calls[group.front()];
     const double us = or_refused([&] {
       const std::int64_t chunk = call.nbytes / program.nchunks;
-      const sim::Plan plan =
+      const sim::TransferGraph graph =
           sim::compile(program, call.knobs, network, machine, chunk, options.step_loop);
       const sim::Passes passes = sim::passes_of(chunk, pass_bytes(call.knobs, options.step_loop));
-      return std::max(host_us, machine.start_us_of(options.launch) + least_time(plan, passes));
+      return std::max(host_us, machine.start_us_of(options.launch) + least_time(graph, passes));
     });
     for (const std::size_t i : group) out[i] = us;
   }

@@ -10,20 +10,20 @@ constexpr double kFull = 1 - 1e-9;
 
 }  // namespace
 
-Meter::Meter(const Plan& plan, double end_us, int bins)
-    : from_(plan.blocks.size() + plan.connections.size()),
-      held_(plan.capacity.size(), 0.0),
+Meter::Meter(const TransferGraph& graph, double end_us, int bins)
+    : from_(graph.blocks.size() + graph.connections.size()),
+      held_(graph.links.capacity.size(), 0.0),
       bin_us_(end_us / bins) {
-  for (const double capacity : plan.capacity) {
+  for (const double capacity : graph.links.capacity) {
     Link l;
     l.capacity = capacity;
     l.bins.assign(static_cast<std::size_t>(bins), 0.0);
     links_.push_back(std::move(l));
   }
-  for (const Bundle& b : plan.bundles) {
+  for (const Bundle& b : graph.links.bundles) {
     Group g;
     g.cap = b.cap;
-    g.links = plan.network->routes()[b.route].resources;
+    g.links = graph.links.network->routes()[b.route].resources;
     groups_.push_back(std::move(g));
   }
 }

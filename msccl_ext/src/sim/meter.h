@@ -3,8 +3,8 @@
 #include <utility>
 #include <vector>
 
-#include "sim/plan.h"
 #include "sim/share.h"
+#include "sim/transfer_graph.h"
 #include "tuccl/trace.h"
 
 namespace tuccl::sim {
@@ -20,7 +20,7 @@ class Meter {
     int link = -1;  ///< The first full one on its way, or -1: it runs at its own limit.
   };
 
-  Meter(const Plan&, double end_us, int bins);
+  Meter(const TransferGraph&, double end_us, int bins);
 
   void start(double now, int bundle, int owner);
   Stretch end(double now, int bundle, int owner);

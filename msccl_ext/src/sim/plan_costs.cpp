@@ -10,6 +10,10 @@
 namespace tuccl::sim {
 namespace {
 
+using plan::BufferRange;
+using plan::CounterRef;
+using plan::DeviceOperation;
+using plan::Move;
 using Kind = DeviceOperation::Kind;
 
 constexpr double kPacketWire = 2;   // LL: as many flags as data
@@ -18,31 +22,28 @@ constexpr int kWarp = 32;
 
 class Pricing {
  public:
-  Pricing(const DevicePlan& plan, const PlanSimCall& call, const Network& network,
+  Pricing(const plan::Kernels& kernels, const ExecutionPlan& plan, const Network& network,
           const MachineClass& machine)
-      : plan_(plan),
+      : kernels_(kernels),
         network_(network),
         machine_(machine),
-        costs_(machine.costs(call.packets ? Protocol::kLL : Protocol::kSimple)),
-        speed_(costs_.speed(call.threads)) {
-    out_.source = &plan;
-    out_.links.network = &network;
-    for (const Resource& r : network.resources())
-      out_.links.capacity.push_back(r.bandwidth_gbs * 1e3 * machine.efficiency(r.kind) *
-                                    (machine.joins_gpus(r.kind) ? costs_.link_efficiency : 1));
-    out_.wire_factor = call.packets ? kPacketWire : 1;
+        costs_(machine.costs(plan.packets() ? Protocol::kLL : Protocol::kSimple)),
+        speed_(costs_.speed(plan.num_threads_per_block)) {
+    out_.source = &kernels;
+    out_.links = links_of(network, machine, costs_);
+    out_.wire_factor = plan.packets() ? kPacketWire : 1;
     out_.post_us = machine.simple.slice_us;
     out_.sync_us = machine.local_us;
     out_.line_bytes = kWarp * kPacketOfThread * speed_ / costs_.speed(kWarp);
-    out_.counters.resize(plan.counters.size());
-    out_.channels.resize(static_cast<std::size_t>(plan.proxies));
+    out_.counters.resize(kernels.counters.size());
+    out_.channels.resize(static_cast<std::size_t>(kernels.proxies));
   }
 
   PricedPlan priced() {
     find_takers();
-    out_.moves.resize(plan_.ranks.size());
-    for (std::size_t rank = 0; rank < plan_.ranks.size(); ++rank)
-      for (const auto& block : plan_.ranks[rank].blocks) {
+    out_.moves.resize(kernels_.ranks.size());
+    for (std::size_t rank = 0; rank < kernels_.ranks.size(); ++rank)
+      for (const auto& block : kernels_.ranks[rank].blocks) {
         auto& ops = out_.moves[rank].emplace_back();
         for (const DeviceOperation& op : block) {
           auto& moves = ops.emplace_back();
@@ -55,9 +56,9 @@ class Pricing {
 
  private:
   void find_takers() {
-    takers_.assign(plan_.counters.size(), -1);
-    for (std::size_t rank = 0; rank < plan_.ranks.size(); ++rank)
-      for (const auto& block : plan_.ranks[rank].blocks)
+    takers_.assign(kernels_.counters.size(), -1);
+    for (std::size_t rank = 0; rank < kernels_.ranks.size(); ++rank)
+      for (const auto& block : kernels_.ranks[rank].blocks)
         for (const DeviceOperation& op : block)
           if (op.kind == Kind::kTake)
             for (const CounterRef& ref : op.counters) takers_[ref.counter] = static_cast<int>(rank);
@@ -100,7 +101,7 @@ class Pricing {
   /// A load that the switch reduces crosses all GPUs' links to it and the own one back; a store
   /// that it multicasts the other way round.
   void price_multicast(PricedMove& out, int rank, const Move& move) {
-    const int ranks = static_cast<int>(plan_.ranks.size());
+    const int ranks = static_cast<int>(kernels_.ranks.size());
     const int place = ranks + 2 * rank;  // of the switch's ranks in nvls_network
     if (network_.ranks() < 3 * ranks)
       throw InputError("switch channels: the network has no NVLink switch that reduces");
@@ -185,7 +186,7 @@ class Pricing {
     return at->second;
   }
 
-  const DevicePlan& plan_;
+  const plan::Kernels& kernels_;
   const Network& network_;
   const MachineClass& machine_;
   const ProtocolCosts& costs_;
@@ -198,9 +199,9 @@ class Pricing {
 
 }  // namespace
 
-PricedPlan price(const DevicePlan& plan, const PlanSimCall& call, const Network& network,
+PricedPlan price(const plan::Kernels& kernels, const ExecutionPlan& plan, const Network& network,
                  const MachineClass& machine) {
-  return Pricing(plan, call, network, machine).priced();
+  return Pricing(kernels, plan, network, machine).priced();
 }
 
 }  // namespace tuccl::sim

@@ -2,7 +2,8 @@
 #pragma once
 #include <vector>
 
-#include "sim/plan.h"
+#include "plan/kernels.h"
+#include "sim/transfer_graph.h"
 #include "tuccl/simulate_plan.h"
 
 namespace tuccl::sim {
@@ -26,7 +27,7 @@ struct PricedCounter {
   double arrive_us = 0;
 };
 
-/// One queue pair: a proxy of DevicePlan.
+/// One queue pair: a proxy of the kernels.
 struct PricedChannel {
   int rank = 0;
   int nic_out = -1;  ///< Resources of kind "network" at the two ends.
@@ -35,8 +36,8 @@ struct PricedChannel {
 };
 
 struct PricedPlan {
-  const DevicePlan* source = nullptr;
-  Plan links;  ///< Bundles, rates and network alone.
+  const plan::Kernels* source = nullptr;
+  Links links;
   /// By rank, block, operation and move.
   std::vector<std::vector<std::vector<std::vector<PricedMove>>>> moves;
   std::vector<PricedCounter> counters;
@@ -45,10 +46,10 @@ struct PricedPlan {
   double wire_factor = 1;
   double post_us = 0;
   double sync_us = 0;
-  double line_bytes = 0;  ///< As in Plan.
+  double line_bytes = 0;  ///< As in TransferGraph.
 };
 
 /// Throws InputError for ranks or routes that the network lacks.
-PricedPlan price(const DevicePlan&, const PlanSimCall&, const Network&, const MachineClass&);
+PricedPlan price(const plan::Kernels&, const ExecutionPlan&, const Network&, const MachineClass&);
 
 }  // namespace tuccl::sim

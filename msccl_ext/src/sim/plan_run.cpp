@@ -9,6 +9,9 @@
 namespace tuccl::sim {
 namespace {
 
+using plan::CounterRef;
+using plan::DeviceOperation;
+using plan::Move;
 using Kind = DeviceOperation::Kind;
 
 constexpr double kElement = 16;            // bytes that a thread moves at once
@@ -51,21 +54,21 @@ double PlanRun::execute(std::int64_t most_pieces) {
 }
 
 void PlanRun::start(std::int64_t most_pieces) {
-  const DevicePlan& plan = *priced_.source;
+  const plan::Kernels& kernels = *priced_.source;
   most_pieces_ = most_pieces;
   sharing_.reset();
   heap_.clear();
   blocks_.clear();
-  for (std::size_t rank = 0; rank < plan.ranks.size(); ++rank)
-    for (std::size_t i = 0; i < plan.ranks[rank].blocks.size(); ++i)
+  for (std::size_t rank = 0; rank < kernels.ranks.size(); ++rank)
+    for (std::size_t i = 0; i < kernels.ranks[rank].blocks.size(); ++i)
       blocks_.push_back({.rank = static_cast<int>(rank), .index = static_cast<int>(i)});
-  counters_.assign(plan.counters.size(), {});
-  for (std::size_t c = 0; c < plan.counters.size(); ++c)
-    counters_[c].posts.assign(static_cast<std::size_t>(plan.counters[c]), 0.0);
+  counters_.assign(kernels.counters.size(), {});
+  for (std::size_t c = 0; c < kernels.counters.size(); ++c)
+    counters_[c].posts.assign(static_cast<std::size_t>(kernels.counters[c]), 0.0);
   cells_.assign(priced_.writers.size(), {});
   channels_.assign(priced_.channels.size(), {});
-  barriers_.assign(plan.barriers.size(), {});
-  proxy_free_.assign(plan.ranks.size(), 0.0);
+  barriers_.assign(kernels.barriers.size(), {});
+  proxy_free_.assign(kernels.ranks.size(), 0.0);
   nic_last_.assign(priced_.links.capacity.size(), -1);
   for (int b = static_cast<int>(blocks_.size()) - 1; b >= 0; --b) awake_.push_back(b);
 }

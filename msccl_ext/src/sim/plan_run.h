@@ -79,14 +79,14 @@ class PlanRun {
   void start(std::int64_t most_pieces);
   void drain();
   void advance(int block);
-  bool step(int block, const DeviceOperation& op);
-  bool meet(int block, const DeviceOperation& op);
-  bool move(int block, const DeviceOperation& op);
-  bool move_through(int block, const Move& move, const PricedMove& priced);
-  bool take(int block, const DeviceOperation& op);
-  bool flush(int block, const DeviceOperation& op);
-  void post(int block, const DeviceOperation& op);
-  void enter(Block& b, const DeviceOperation& op) const;
+  bool step(int block, const plan::DeviceOperation& op);
+  bool meet(int block, const plan::DeviceOperation& op);
+  bool move(int block, const plan::DeviceOperation& op);
+  bool move_through(int block, const plan::Move& move, const PricedMove& priced);
+  bool take(int block, const plan::DeviceOperation& op);
+  bool flush(int block, const plan::DeviceOperation& op);
+  void post(int block, const plan::DeviceOperation& op);
+  void enter(Block& b, const plan::DeviceOperation& op) const;
   void next(Block& b) const;
   bool see(int block, const PricedMove& priced, bool whole);
   void store(const PricedMove& priced, double now, bool whole);
@@ -99,9 +99,9 @@ class PlanRun {
   void finish(double now, int channel);
   void ended(double now, int owner);
   double switched_bytes(int channel);
-  double payload(const Block& b, const Move& move) const;
+  double payload(const Block& b, const plan::Move& move) const;
   [[noreturn]] void refuse_stuck() const;
-  const DeviceOperation& operation(const Block& b) const {
+  const plan::DeviceOperation& operation(const Block& b) const {
     return priced_.source->ranks[b.rank].blocks[b.index][b.at];
   }
 

@@ -12,22 +12,22 @@ bool talks(const Block& b) { return b.in >= 0 || b.out >= 0; }
 
 }  // namespace
 
-Recorder::Recorder(const Plan& plan, const Recorded& recorded, double end_us, int bins)
-    : plan_(plan),
+Recorder::Recorder(const TransferGraph& graph, const Recorded& recorded, double end_us, int bins)
+    : graph_(graph),
       recorded_(recorded),
-      meter_(plan, end_us, bins),
-      blocks_(static_cast<int>(plan.blocks.size())),
-      tracks_(plan.blocks.size() + plan.connections.size()),
-      first_chunk_(plan.transfers.size(), 0),
-      carried_(plan.connections.size()),
-      teller_(plan.edge_waiter.size(), -1),
+      meter_(graph, end_us, bins),
+      blocks_(static_cast<int>(graph.blocks.size())),
+      tracks_(graph.blocks.size() + graph.connections.size()),
+      first_chunk_(graph.transfers.size(), 0),
+      carried_(graph.connections.size()),
+      teller_(graph.edge_waiter.size(), -1),
       spent_(tracks_.size()) {
   for (int b = 0; b < blocks_; ++b) {
-    const Block& block = plan.blocks[b];
+    const Block& block = graph.blocks[b];
     for (int i = block.first; i < block.last; ++i) {
-      const Transfer& t = plan.transfers[i];
-      const bool goes_on = i > block.first && plan.transfers[i - 1].step == t.step;
-      if (goes_on) first_chunk_[i] = first_chunk_[i - 1] + plan.transfers[i - 1].chunks;
+      const Transfer& t = graph.transfers[i];
+      const bool goes_on = i > block.first && graph.transfers[i - 1].step == t.step;
+      if (goes_on) first_chunk_[i] = first_chunk_[i - 1] + graph.transfers[i - 1].chunks;
       if (t.sends) carried_[block.out].push_back(i);
     }
     if (block.first == block.last) continue;
@@ -35,28 +35,28 @@ Recorder::Recorder(const Plan& plan, const Recorded& recorded, double end_us, in
     early_ += talks(block);
   }
   for (int b = 0; b < blocks_; ++b)
-    for (int i = plan.blocks[b].first; i < plan.blocks[b].last; ++i)
-      for (int told = 0; told < plan.transfers[i].signals_count; ++told)
-        teller_[plan.signals[plan.transfers[i].signals_first + told]] = b;
+    for (int i = graph.blocks[b].first; i < graph.blocks[b].last; ++i)
+      for (int told = 0; told < graph.transfers[i].signals_count; ++told)
+        teller_[graph.signals[graph.transfers[i].signals_first + told]] = b;
   for (std::size_t c = 0; c < carried_.size(); ++c)
     if (!carried_[c].empty()) tracks_[blocks_ + c].transfer = carried_[c].front();
 }
 
 void Recorder::depended(int block, double now) {
-  const Transfer& t = plan_.transfers[tracks_[block].transfer];
+  const Transfer& t = graph_.transfers[tracks_[block].transfer];
   wait(block, Cause::kDependency, now, 0, teller_[t.waits]);
   add(block, Cause::kSetup, now + t.wait_us);
 }
 
 void Recorder::arrived(int block, double now) {
-  const int in = plan_.blocks[block].in;
-  const Connection& c = plan_.connections[in];
+  const int in = graph_.blocks[block].in;
+  const Connection& c = graph_.connections[in];
   wait(block, Cause::kData, now, c.arrive_us, c.net ? blocks_ + in : c.sender);
 }
 
 void Recorder::credited(int block, double now) {
-  const int out = plan_.blocks[block].out;
-  const Connection& c = plan_.connections[out];
+  const int out = graph_.blocks[block].out;
+  const Connection& c = graph_.connections[out];
   if (c.net)
     wait(block, Cause::kProxy, now, c.credit_us, blocks_ + out);
   else
@@ -64,16 +64,16 @@ void Recorder::credited(int block, double now) {
 }
 
 void Recorder::filled(int owner, double now) {
-  wait(owner, Cause::kData, now, plan_.net_ready_us, plan_.connections[owner - blocks_].sender);
+  wait(owner, Cause::kData, now, graph_.net_ready_us, graph_.connections[owner - blocks_].sender);
 }
 
 void Recorder::slotted(int owner, double now) {
-  const Connection& c = plan_.connections[owner - blocks_];
+  const Connection& c = graph_.connections[owner - blocks_];
   wait(owner, Cause::kCredit, now, c.credit_us, c.receiver);
 }
 
 void Recorder::posted(int owner, double free) {
-  add(owner, Cause::kTurn, free - plan_.net_message_us);
+  add(owner, Cause::kTurn, free - graph_.net_message_us);
   add(owner, Cause::kSetup, free);
 }
 
@@ -106,7 +106,7 @@ void Recorder::flow_ended(double now, int owner) {
 void Recorder::settled(double now, const Sharing& sharing) {
   for (const Meter::Stretch& s : meter_.update_rates(now, sharing)) {
     const Track& t = tracks_[s.owner];
-    add_stretch(s.owner, now, s.wire_bytes / (t.payload * plan_.wire_factor + t.lost), s.link);
+    add_stretch(s.owner, now, s.wire_bytes / (t.payload * graph_.wire_factor + t.lost), s.link);
   }
   meter_.keep(recorded_.first == recorded_.passes || early_ > 0 || late_ > 0, now);
 }
@@ -142,7 +142,7 @@ void Recorder::add(int owner, Cause cause, double until, double payload, double 
 
 TraceSlice Recorder::span(int owner, Cause cause) const {
   const Track& t = tracks_[owner];
-  const Transfer& transfer = plan_.transfers[t.transfer];
+  const Transfer& transfer = graph_.transfers[t.transfer];
   TraceSlice s{.track = owner, .cause = cause};
   s.step = transfer.step;
   s.last_step = transfer.last_step;
@@ -169,15 +169,15 @@ void Recorder::end_gap(int owner) {
 
 void Recorder::finished(int block) {
   Track& t = tracks_[block];
-  const Transfer& transfer = plan_.transfers[t.transfer];
+  const Transfer& transfer = graph_.transfers[t.transfer];
   t.received += transfer.receives;
   t.sent += transfer.sends;
-  if ((transfer.receives || transfer.sends) && ++t.slice < plan_.slices) return;
+  if ((transfer.receives || transfer.sends) && ++t.slice < graph_.slices) return;
   t.slice = 0;
-  if (++t.transfer < plan_.blocks[block].last) return;
-  t.transfer = plan_.blocks[block].first;
+  if (++t.transfer < graph_.blocks[block].last) return;
+  t.transfer = graph_.blocks[block].first;
   ++t.pass;
-  if (!talks(plan_.blocks[block])) return;
+  if (!talks(graph_.blocks[block])) return;
   if (t.pass == recorded_.first) --early_;
   if (t.pass == recorded_.passes - recorded_.last) ++late_;
 }
@@ -186,8 +186,8 @@ void Recorder::delivered(int owner) {
   Track& t = tracks_[owner];
   const std::vector<int>& transfers = carried_[owner - blocks_];
   ++t.sent;
-  const std::int64_t at = t.sent / plan_.slices;
-  t.slice = static_cast<int>(t.sent % plan_.slices);
+  const std::int64_t at = t.sent / graph_.slices;
+  t.slice = static_cast<int>(t.sent % graph_.slices);
   t.transfer = transfers[at % static_cast<std::int64_t>(transfers.size())];
   t.pass = at / static_cast<std::int64_t>(transfers.size());
 }
@@ -210,10 +210,10 @@ void Recorder::finish(double now, SimTrace& out) {
   out.spent_us = std::move(spent_);
   out.held_us = meter_.held_us();
   out.use = meter_.use();
-  out.rate = plan_.capacity;
-  for (const Block& b : plan_.blocks)
+  out.rate = graph_.links.capacity;
+  for (const Block& b : graph_.blocks)
     out.blocks.push_back({b.gpu, b.id, b.source->channel, b.in, b.out});
-  for (const Connection& c : plan_.connections)
+  for (const Connection& c : graph_.connections)
     out.connections.push_back({c.src, c.dst, c.channel, c.sender, c.receiver, c.net});
 }
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "sim/meter.h"
-#include "sim/plan.h"
+#include "sim/transfer_graph.h"
 #include "tuccl/trace.h"
 
 namespace tuccl::sim {
@@ -22,7 +22,7 @@ struct Recorded {
 /// are numbered as `Run` does: blocks, then connections.
 class Recorder {
  public:
-  Recorder(const Plan&, const Recorded&, double end_us, int bins);
+  Recorder(const TransferGraph&, const Recorded&, double end_us, int bins);
 
   // Thread blocks, in the order of a slice's life.
   void depended(int block, double now);
@@ -69,7 +69,7 @@ class Recorder {
   TraceSlice span(int owner, Cause cause) const;
   bool is_recorded(std::int64_t pass) const;
 
-  const Plan& plan_;
+  const TransferGraph& graph_;
   Recorded recorded_;
   Meter meter_;
   int blocks_;

@@ -25,25 +25,25 @@ void Timestamps::grow(Store& store) {
 }
 
 template <bool kRecorded>
-Run<kRecorded>::Run(const Plan& plan, Recorder* recorder)
-    : plan_(plan),
+Run<kRecorded>::Run(const TransferGraph& graph, Recorder* recorder)
+    : graph_(graph),
       recorder_(recorder),
-      sharing_(plan),
-      blocks_(plan.blocks.size()),
-      connections_(plan.connections.size()),
-      edges_(plan.edge_waiter.size()),
-      free_(plan.blocks.size(), true),
-      free_writer_(plan.edge_waiter.size(), -1) {
-  for (std::size_t b = 0; b < plan.blocks.size(); ++b) {
-    const Block& block = plan.blocks[b];
+      sharing_(graph.links),
+      blocks_(graph.blocks.size()),
+      connections_(graph.connections.size()),
+      edges_(graph.edge_waiter.size()),
+      free_(graph.blocks.size(), true),
+      free_writer_(graph.edge_waiter.size(), -1) {
+  for (std::size_t b = 0; b < graph.blocks.size(); ++b) {
+    const Block& block = graph.blocks[b];
     for (int i = block.first; i < block.last; ++i) {
-      const Transfer& t = plan.transfers[i];
+      const Transfer& t = graph.transfers[i];
       if (t.receives || t.sends || t.waits >= 0) free_[b] = false;
     }
     for (int i = block.first; free_[b] && i < block.last; ++i) {
-      const Transfer& t = plan.transfers[i];
+      const Transfer& t = graph.transfers[i];
       for (int e = t.signals_first; e < t.signals_first + t.signals_count; ++e)
-        free_writer_[plan.signals[e]] = static_cast<int>(b);
+        free_writer_[graph.signals[e]] = static_cast<int>(b);
     }
   }
 }
@@ -56,8 +56,8 @@ void Run<kRecorded>::reset(const Passes& passes) {
   starts_.clear();
   foremost_ = events_ = 0;
   finished_ = 0;
-  proxy_free_.assign(static_cast<std::size_t>(plan_.network->ranks()), 0.0);
-  nic_last_.assign(plan_.network->resources().size(), -1);
+  proxy_free_.assign(static_cast<std::size_t>(graph_.links.network->ranks()), 0.0);
+  nic_last_.assign(graph_.links.network->resources().size(), -1);
   for (Timestamps& s : edges_) s.reset();
   for (ConnectionState& w : connections_) {
     for (Timestamps* s : {&w.head, &w.whole, &w.credit, &w.ready, &w.bytes, &w.slot}) s->reset();
@@ -77,19 +77,19 @@ template <bool kRecorded>
 void Run<kRecorded>::begin(const Passes& passes) {
   reset(passes);
   for (std::size_t b = 0; b < blocks_.size(); ++b) {
-    const Block& block = plan_.blocks[b];
+    const Block& block = graph_.blocks[b];
     blocks_[b] = BlockState{};
     blocks_[b].at = block.first;
     if (block.first == block.last || total_ == 0) {
       blocks_[b].stage = Stage::kDone;
     } else {
-      begin_slice(blocks_[b], plan_.transfers[block.first]);
+      begin_slice(blocks_[b], graph_.transfers[block.first]);
       if (!free_[b]) awake_.push_back(static_cast<int>(b));
     }
   }
   std::reverse(awake_.begin(), awake_.end());
   for (std::size_t c = 0; c < connections_.size(); ++c)
-    if (plan_.connections[c].net) connections_[c].ready.blocked = true;
+    if (graph_.connections[c].net) connections_[c].ready.blocked = true;
   drain();
 }
 
@@ -171,7 +171,7 @@ void Run<kRecorded>::pull(int block, const Timestamps& edge) {
 
 template <bool kRecorded>
 void Run<kRecorded>::run_transfer(int free_block) {
-  const Transfer& t = plan_.transfers[blocks_[free_block].at];
+  const Transfer& t = graph_.transfers[blocks_[free_block].at];
   move(free_block, t);
   finish_slice(free_block, t);
 }
@@ -182,11 +182,11 @@ void Run<kRecorded>::finish_free() {
   for (int b = 0; b < static_cast<int>(blocks_.size()); ++b) {
     BlockState& s = blocks_[b];
     if (!free_[b] || s.stage == Stage::kDone) continue;
-    while (s.at != plan_.blocks[b].first) run_transfer(b);
+    while (s.at != graph_.blocks[b].first) run_transfer(b);
     if (!kRecorded && s.pass + 2 < passes_.full) {
       const double before = s.now;
       do run_transfer(b);
-      while (s.at != plan_.blocks[b].first);
+      while (s.at != graph_.blocks[b].first);
       s.now += (s.now - before) * static_cast<double>(passes_.full - 1 - s.pass);
       s.pass = passes_.full - 1;
     }
@@ -217,9 +217,9 @@ void Run<kRecorded>::push(Timestamps& timestamps, double time, int reader) {
 template <bool kRecorded>
 void Run<kRecorded>::advance(int block) {
   BlockState& s = blocks_[block];
-  const Block& b = plan_.blocks[block];
+  const Block& b = graph_.blocks[block];
   while (s.stage != Stage::kDone) {
-    const Transfer& t = plan_.transfers[s.at];
+    const Transfer& t = graph_.transfers[s.at];
     switch (s.stage) {
       case Stage::kDepend:
         if (t.waits >= 0) {
@@ -233,7 +233,7 @@ void Run<kRecorded>::advance(int block) {
       case Stage::kArrive:
         if (t.receives) {
           ConnectionState& in = connections_[b.in];
-          if (!take(plan_.connections[b.in].cut_through ? in.head : in.whole, s.now)) return;
+          if (!take(graph_.connections[b.in].cut_through ? in.head : in.whole, s.now)) return;
           if constexpr (kRecorded) recorder_->arrived(block, s.now);
         }
         s.stage = Stage::kCredit;
@@ -241,14 +241,14 @@ void Run<kRecorded>::advance(int block) {
       case Stage::kCredit:
         if (t.sends) {
           ConnectionState& out = connections_[b.out];
-          if (plan_.window > 0 && out.sent >= plan_.window && !take(out.credit, s.now)) return;
+          if (graph_.window > 0 && out.sent >= graph_.window && !take(out.credit, s.now)) return;
           if constexpr (kRecorded) recorder_->credited(block, s.now);
           ++out.sent;
         }
         if (!move(block, t)) return;
         [[fallthrough]];
       case Stage::kWhole:
-        if (t.receives && plan_.connections[b.in].cut_through) {
+        if (t.receives && graph_.connections[b.in].cut_through) {
           if (!take(connections_[b.in].whole, s.now)) return;
           if constexpr (kRecorded) recorder_->arrived(block, s.now);
         }
@@ -268,14 +268,14 @@ bool Run<kRecorded>::move(int block, const Transfer& t) {
   BlockState& s = blocks_[block];
   const bool local = !t.receives && !t.sends;
   if (s.slice == 0) s.now += t.start_us;
-  if (s.part > 0 && !local) s.now += plan_.slice_us;
+  if (s.part > 0 && !local) s.now += graph_.slice_us;
   if constexpr (kRecorded) recorder_->set_up(block, s.now);
   s.stage = Stage::kWhole;
   if (t.sends) {
-    const Connection& c = plan_.connections[plan_.blocks[block].out];
+    const Connection& c = graph_.connections[graph_.blocks[block].out];
     if (c.cut_through) {
-      const double line = std::min(s.part, plan_.line_bytes) * t.us_per_byte;
-      push(connections_[plan_.blocks[block].out].head, s.now + line + c.arrive_us, c.receiver);
+      const double line = std::min(s.part, graph_.line_bytes) * t.us_per_byte;
+      push(connections_[graph_.blocks[block].out].head, s.now + line + c.arrive_us, c.receiver);
     }
     if (t.bundle >= 0 && s.part > 0) {
       s.stage = Stage::kFlow;
@@ -293,21 +293,21 @@ bool Run<kRecorded>::move(int block, const Transfer& t) {
 template <bool kRecorded>
 void Run<kRecorded>::finish_slice(int block, const Transfer& t) {
   BlockState& s = blocks_[block];
-  const Block& b = plan_.blocks[block];
+  const Block& b = graph_.blocks[block];
   if constexpr (kRecorded) recorder_->finished(block);
   ++events_;
   if (t.sends) {
-    const Connection& c = plan_.connections[b.out];
+    const Connection& c = graph_.connections[b.out];
     if (c.net) {
-      connections_[b.out].bytes.push(store_, s.part * plan_.wire_factor);
-      push(connections_[b.out].ready, s.now + plan_.net_ready_us,
+      connections_[b.out].bytes.push(store_, s.part * graph_.wire_factor);
+      push(connections_[b.out].ready, s.now + graph_.net_ready_us,
            static_cast<int>(blocks_.size()) + b.out);
     } else {
       push(connections_[b.out].whole, s.now + c.arrive_us, c.receiver);
     }
   }
   if (t.receives) {
-    const Connection& c = plan_.connections[b.in];
+    const Connection& c = graph_.connections[b.in];
     if (c.net)
       push(connections_[b.in].slot, s.now + c.credit_us, static_cast<int>(blocks_.size()) + b.in);
     else
@@ -321,7 +321,7 @@ void Run<kRecorded>::finish_slice(int block, const Transfer& t) {
 
 template <bool kRecorded>
 bool Run<kRecorded>::next_slice(BlockState& s, const Transfer& t) {
-  if ((!t.receives && !t.sends) || ++s.slice == plan_.slices) return false;
+  if ((!t.receives && !t.sends) || ++s.slice == graph_.slices) return false;
   s.part = s.left;
   s.left = 0;
   return true;
@@ -330,9 +330,9 @@ bool Run<kRecorded>::next_slice(BlockState& s, const Transfer& t) {
 template <bool kRecorded>
 void Run<kRecorded>::finish_transfer(int block, const Transfer& t) {
   BlockState& s = blocks_[block];
-  const Block& b = plan_.blocks[block];
+  const Block& b = graph_.blocks[block];
   for (int i = t.signals_first; i < t.signals_first + t.signals_count; ++i)
-    push(edges_[plan_.signals[i]], s.now, plan_.edge_waiter[plan_.signals[i]]);
+    push(edges_[graph_.signals[i]], s.now, graph_.edge_waiter[graph_.signals[i]]);
   if (++s.at == b.last) {
     s.at = b.first;
     if (++s.pass == total_) {
@@ -342,7 +342,7 @@ void Run<kRecorded>::finish_transfer(int block, const Transfer& t) {
     }
     if (!free_[block]) foremost_ = std::max(foremost_, s.pass);
   }
-  begin_slice(s, plan_.transfers[s.at]);
+  begin_slice(s, graph_.transfers[s.at]);
 }
 
 /// Cuts the present transfer in slices (prims_simple.h: two halves, unless one
@@ -350,8 +350,8 @@ void Run<kRecorded>::finish_transfer(int block, const Transfer& t) {
 template <bool kRecorded>
 void Run<kRecorded>::begin_slice(BlockState& s, const Transfer& t) {
   const double payload = t.chunks * (s.pass < passes_.full ? passes_.slice : passes_.rest);
-  const bool whole = plan_.slices == 1 || (!t.receives && !t.sends);
-  s.part = whole ? payload : std::min(payload, std::max(payload / 2, plan_.least_slice));
+  const bool whole = graph_.slices == 1 || (!t.receives && !t.sends);
+  s.part = whole ? payload : std::min(payload, std::max(payload / 2, graph_.least_slice));
   s.left = payload - s.part;
   s.slice = 0;
   s.stage = Stage::kDepend;
@@ -368,7 +368,7 @@ void Run<kRecorded>::proxy(int connection) {
       recorder_->filled(static_cast<int>(blocks_.size()) + connection, w.proxy_now);
     w.proxy = ConnectionState::Proxy::kSlot;
   }
-  if (plan_.window > 0 && w.posted >= plan_.window && !take(w.slot, w.proxy_now)) return;
+  if (graph_.window > 0 && w.posted >= graph_.window && !take(w.slot, w.proxy_now)) return;
   if constexpr (kRecorded)
     recorder_->slotted(static_cast<int>(blocks_.size()) + connection, w.proxy_now);
   ++w.posted;
@@ -382,22 +382,22 @@ void Run<kRecorded>::open(double now, int owner) {
   const int blocks = static_cast<int>(blocks_.size());
   if (owner >= blocks) return post(now, owner - blocks);
   const BlockState& s = blocks_[owner];
-  const int bundle = plan_.transfers[s.at].bundle;
-  sharing_.start(now, bundle, s.part * plan_.wire_factor, owner);
+  const int bundle = graph_.transfers[s.at].bundle;
+  sharing_.start(now, bundle, s.part * graph_.wire_factor, owner);
   if constexpr (kRecorded) recorder_->flow(now, bundle, owner, s.part, 0);
 }
 
 /// A proxy hands its message to the adapter, after the rank's other messages.
 template <bool kRecorded>
 void Run<kRecorded>::post(double now, int connection) {
-  const Connection& c = plan_.connections[connection];
+  const Connection& c = graph_.connections[connection];
   ConnectionState& w = connections_[connection];
   const int owner = static_cast<int>(blocks_.size()) + connection;
   const double bytes = w.bytes.front(store_);
   if (w.proxy == ConnectionState::Proxy::kAsked && bytes > 0) {
     w.proxy = ConnectionState::Proxy::kPosted;
     double& free = proxy_free_[c.src];
-    free = std::max(now, free) + plan_.net_message_us;
+    free = std::max(now, free) + graph_.net_message_us;
     if constexpr (kRecorded) recorder_->posted(owner, free);
     if (free > now) {
       starts_.push_back({free, owner});
@@ -408,20 +408,20 @@ void Run<kRecorded>::post(double now, int connection) {
   if (bytes == 0 || c.bundle < 0) return ended(now, owner);
   const double lost = switched_bytes(connection);
   sharing_.start(now, c.bundle, bytes + lost, owner);
-  if constexpr (kRecorded) recorder_->flow(now, c.bundle, owner, bytes / plan_.wire_factor, lost);
+  if constexpr (kRecorded) recorder_->flow(now, c.bundle, owner, bytes / graph_.wire_factor, lost);
 }
 
 /// What an adapter could have sent while it turned to this connection.
 template <bool kRecorded>
 double Run<kRecorded>::switched_bytes(int connection) {
-  const Connection& c = plan_.connections[connection];
-  if (plan_.nic_switch_us == 0) return 0;
+  const Connection& c = graph_.connections[connection];
+  if (graph_.nic_switch_us == 0) return 0;
   double bytes = 0;
   for (const int nic : {c.nic_out, c.nic_in}) {
     if (nic < 0) continue;
     const bool turned = nic_last_[nic] >= 0 && nic_last_[nic] != connection;
     nic_last_[nic] = connection;
-    if (turned) bytes = plan_.nic_switch_us * plan_.capacity[nic];
+    if (turned) bytes = graph_.nic_switch_us * graph_.links.capacity[nic];
   }
   return bytes;
 }
@@ -438,7 +438,7 @@ void Run<kRecorded>::ended(double now, int owner) {
   }
   if constexpr (kRecorded) recorder_->delivered(owner);
   const int connection = owner - blocks;
-  const Connection& c = plan_.connections[connection];
+  const Connection& c = graph_.connections[connection];
   ConnectionState& w = connections_[connection];
   w.bytes.pop();
   w.proxy = ConnectionState::Proxy::kReady;
@@ -452,8 +452,8 @@ template <bool kRecorded>
 void Run<kRecorded>::refuse_deadlock() const {
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     if (blocks_[i].stage == Stage::kDone) continue;
-    const Block& b = plan_.blocks[i];
-    throw InputError("deadlock: " + step_name(b.gpu, b.id, plan_.transfers[blocks_[i].at].step) +
+    const Block& b = graph_.blocks[i];
+    throw InputError("deadlock: " + step_name(b.gpu, b.id, graph_.transfers[blocks_[i].at].step) +
                      " waits for ever for " + waited_for(static_cast<int>(i)) +
                      "; `tuccl verify` tells why");
   }
@@ -462,16 +462,16 @@ void Run<kRecorded>::refuse_deadlock() const {
 
 template <bool kRecorded>
 std::string Run<kRecorded>::waited_for(int block) const {
-  const Block& b = plan_.blocks[block];
+  const Block& b = graph_.blocks[block];
   switch (blocks_[block].stage) {
     case Stage::kDepend: {
-      const Step& s = b.source->steps[plan_.transfers[blocks_[block].at].step];
+      const Step& s = b.source->steps[graph_.transfers[blocks_[block].at].step];
       return "step " + std::to_string(s.dep_step) + " of tb " + std::to_string(s.dep_tb);
     }
     case Stage::kCredit:
-      return "rank " + std::to_string(plan_.connections[b.out].dst) + " to receive (FIFO full)";
+      return "rank " + std::to_string(graph_.connections[b.out].dst) + " to receive (FIFO full)";
     default:
-      return "data from rank " + std::to_string(plan_.connections[b.in].src);
+      return "data from rank " + std::to_string(graph_.connections[b.in].src);
   }
 }
 

@@ -4,9 +4,9 @@
 #include <utility>
 #include <vector>
 
-#include "sim/plan.h"
 #include "sim/recorder.h"
 #include "sim/share.h"
+#include "sim/transfer_graph.h"
 
 namespace tuccl::sim {
 
@@ -55,7 +55,7 @@ class Timestamps {
 template <bool kRecorded>
 class Run {
  public:
-  explicit Run(const Plan& plan, Recorder* recorder = nullptr);
+  explicit Run(const TransferGraph& graph, Recorder* recorder = nullptr);
 
   /// Throws InputError where thread blocks wait for each other for ever.
   Outcome execute(const Passes& passes);
@@ -133,7 +133,7 @@ class Run {
   [[noreturn]] void refuse_deadlock() const;
   std::string waited_for(int block) const;
 
-  const Plan& plan_;
+  const TransferGraph& graph_;
   Recorder* recorder_;
   Sharing sharing_;
   Passes passes_;

@@ -10,52 +10,33 @@ namespace {
 /// Demands closer than this count as equal, so that rounding fills no link.
 constexpr double kEqual = 1 + 1e-12;
 
-/// Flows that each bundle can have at a time: as many as thread blocks and
-/// proxies use it, any number where none does.
-std::vector<double> most_flows(const Plan& plan) {
-  std::vector<double> most(plan.bundles.size(), 0.0);
-  std::vector<int> last(plan.bundles.size(), -1);
-  for (std::size_t b = 0; b < plan.blocks.size(); ++b)
-    for (int i = plan.blocks[b].first; i < plan.blocks[b].last; ++i) {
-      const int bundle = plan.transfers[i].bundle;
-      if (bundle < 0 || last[bundle] == static_cast<int>(b)) continue;
-      last[bundle] = static_cast<int>(b);
-      ++most[bundle];
-    }
-  for (const Connection& c : plan.connections)
-    if (c.bundle >= 0) ++most[c.bundle];
-  for (double& m : most)
-    if (m == 0) m = kUnlimited;
-  return most;
-}
-
 }  // namespace
 
-Sharing::Sharing(const Plan& plan) {
-  links_.resize(plan.capacity.size());
-  for (std::size_t i = 0; i < links_.size(); ++i) links_[i].capacity = plan.capacity[i];
-  add_bundles(plan);
-  add_demands(plan);
+Sharing::Sharing(const Links& links) {
+  links_.resize(links.capacity.size());
+  for (std::size_t i = 0; i < links_.size(); ++i) links_[i].capacity = links.capacity[i];
+  add_bundles(links);
+  add_demands(links);
   join_symmetric();
   add_pairs();
   clock_at_.assign(links_.size() + bundles_.size(), -1);
   follower_at_.assign(bundles_.size(), -1);
 }
 
-void Sharing::add_bundles(const Plan& plan) {
+void Sharing::add_bundles(const Links& links) {
   std::vector<std::vector<int>> crossing(links_.size());
-  bundles_.resize(plan.bundles.size());
+  bundles_.resize(links.bundles.size());
   for (std::size_t i = 0; i < bundles_.size(); ++i) {
     FlowClass& b = bundles_[i];
-    b.cap = plan.bundles[i].cap;
-    std::vector<int> ids = plan.network->routes()[plan.bundles[i].route].resources;
+    b.cap = links.bundles[i].cap;
+    std::vector<int> ids = links.network->routes()[links.bundles[i].route].resources;
     std::sort(ids.begin(), ids.end());
     b.first = static_cast<int>(slots_.size());
     // No flow is faster than its narrowest link.
     for (const int id : ids) {
       slots_.push_back({.link = id});
       crossing[id].push_back(static_cast<int>(i));
-      b.cap = std::min(b.cap, plan.capacity[id]);
+      b.cap = std::min(b.cap, links.capacity[id]);
     }
     b.last = static_cast<int>(slots_.size());
   }
@@ -118,8 +99,7 @@ void Sharing::add_spans(const std::vector<std::vector<int>>& crossing) {
 /// Says how much the flows on a link may want: no more than their own limits,
 /// and all those together that another link narrows no more than that link
 /// has. Links that so can never fill up are taken out of the routes.
-void Sharing::add_demands(const Plan& plan) {
-  const std::vector<double> most = most_flows(plan);
+void Sharing::add_demands(const Links& links) {
   std::map<std::pair<int, int>, int> known;  // (link, narrowest one of its flows)
   std::vector<double> peak;                  // by demand
   for (std::size_t i = 0; i < bundles_.size(); ++i) {
@@ -136,7 +116,7 @@ void Sharing::add_demands(const Plan& plan) {
         peak.push_back(0);
       }
       slots_[s].demand = at->second;
-      peak[at->second] += most[i] * b.cap;
+      peak[at->second] += links.bundles[i].most_flows * b.cap;
     }
   }
   std::vector<double> highest(links_.size(), 0.0);

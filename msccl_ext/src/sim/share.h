@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "sim/heap.h"
-#include "sim/plan.h"
+#include "sim/transfer_graph.h"
 
 namespace tuccl::sim {
 
@@ -20,7 +20,7 @@ namespace tuccl::sim {
 /// would have to follow (docs/reference/simulator.md).
 class Sharing {
  public:
-  explicit Sharing(const Plan& plan);
+  explicit Sharing(const Links& links);
 
   void reset();
 
@@ -147,10 +147,10 @@ class Sharing {
     int flows = 0;  ///< Of those that the other link holds up, how many cross it.
   };
 
-  void add_bundles(const Plan& plan);
+  void add_bundles(const Links& links);
   void add_spans(const std::vector<std::vector<int>>& crossing);
   void drop_dominated(const std::vector<std::vector<int>>& crossing);
-  void add_demands(const Plan& plan);
+  void add_demands(const Links& links);
   void keep_slots(const std::vector<bool>& links);
   void join_symmetric();
   void add_pairs();

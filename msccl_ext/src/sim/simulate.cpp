@@ -5,8 +5,8 @@
 #include <string>
 
 #include "exec/step_loop.h"
-#include "sim/plan.h"
 #include "sim/run.h"
+#include "sim/transfer_graph.h"
 #include "tuccl/error.h"
 
 namespace tuccl {
@@ -68,8 +68,8 @@ constexpr std::int64_t kMostCost = 2'500'000;
 
 class Simulation {
  public:
-  Simulation(const sim::Plan& plan, const sim::Passes& passes)
-      : plan_(plan), passes_(passes), run_(plan) {}
+  Simulation(const sim::TransferGraph& graph, const sim::Passes& passes)
+      : graph_(graph), passes_(passes), run_(graph) {}
 
   sim::Outcome whole() {
     run_.begin(passes_);
@@ -84,7 +84,7 @@ class Simulation {
   /// part, which nothing can beat, else thrice (a pipeline that is still filling
   /// can look steady for a while).
   sim::Outcome extrapolated() {
-    bound_ = sim::least_pace(plan_, passes_.slice);
+    bound_ = sim::least_pace(graph_, passes_.slice);
     run_.begin(passes_);
     std::int64_t ready = 0;  // a copy may be as dear as all that came before it
     for (std::int64_t pass = 1; run_.advance_to(pass);) {
@@ -184,7 +184,7 @@ class Simulation {
     return out;
   }
 
-  const sim::Plan& plan_;
+  const sim::TransferGraph& graph_;
   const sim::Passes passes_;
   sim::Run<false> run_;
   double bound_ = 0;
@@ -200,8 +200,9 @@ SimResult simulate(const Program& program, const Knobs& knobs, const Network& ne
   check(machine);
   sim::check_step_loop(options.step_loop);
   const std::int64_t chunk = nbytes / program.nchunks;
-  const sim::Plan plan = sim::compile(program, knobs, network, machine, chunk, options.step_loop);
-  Simulation simulation(plan, sim::passes_of(chunk, pass_bytes(knobs, options.step_loop)));
+  const sim::TransferGraph graph =
+      sim::compile(program, knobs, network, machine, chunk, options.step_loop);
+  Simulation simulation(graph, sim::passes_of(chunk, pass_bytes(knobs, options.step_loop)));
   sim::Outcome outcome = options.exact ? simulation.whole() : simulation.extrapolated();
 
   SimResult result;
@@ -214,7 +215,7 @@ SimResult simulate(const Program& program, const Knobs& knobs, const Network& ne
   result.steady = simulation.steady;
   result.resource_bytes = sim::carried_bytes(program, network, chunk);
   for (const std::int64_t bytes : result.resource_bytes)
-    result.resource_wire_bytes.push_back(static_cast<double>(bytes) * plan.wire_factor);
+    result.resource_wire_bytes.push_back(static_cast<double>(bytes) * graph.wire_factor);
   result.resource_busy_us = std::move(outcome.busy_us);
   return result;
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "plan/checks.h"
 #include "sim/plan_run.h"
 #include "tuccl/error.h"
 
@@ -14,29 +15,27 @@ constexpr double kElement = 16;               // bytes that a thread moves at on
 constexpr std::int64_t kMeasuredPieces = 48;  // of a pipeline, twice, to know its pace
 
 /// The most pieces of a pipeline in the plan.
-std::int64_t most_pieces(const DevicePlan& plan, double chunk_bytes) {
+std::int64_t most_pieces(const plan::Kernels& kernels, double chunk_bytes) {
   double most = 1;
-  for (const DevicePlan::Rank& rank : plan.ranks)
+  for (const auto& rank : kernels.ranks)
     for (const auto& block : rank.blocks)
-      for (const DeviceOperation& op : block)
-        if (op.kind == DeviceOperation::Kind::kPipeline)
+      for (const plan::DeviceOperation& op : block)
+        if (op.kind == plan::DeviceOperation::Kind::kPipeline)
           most = std::max(most, std::ceil(op.chunks * chunk_bytes / (op.unit * kElement)));
   return static_cast<std::int64_t>(most);
 }
 
-void check(const DevicePlan& plan, const PlanSimCall& call, const Network& network,
+void check(const plan::Kernels& kernels, const PlanSimCall& call, const Network& network,
            const MachineClass& machine) {
-  const int ranks = static_cast<int>(plan.ranks.size());
+  const int ranks = static_cast<int>(kernels.ranks.size());
   if (ranks > network.ranks())
     throw InputError("the plan is for " + std::to_string(ranks) + " gpus, the network has " +
                      std::to_string(network.ranks()) + " ranks");
-  if (call.nbytes < 1 || call.nbytes % plan.nchunks != 0)
+  if (call.nbytes < 1 || call.nbytes % kernels.nchunks != 0)
     throw InputError("size " + std::to_string(call.nbytes) +
-                     " bytes: expected a multiple of the plan's " + std::to_string(plan.nchunks) +
-                     " chunks");
-  if (call.threads < 1 || call.threads > 1024)
-    throw InputError(std::to_string(call.threads) + " threads: expected 1 to 1024");
-  for (const DevicePlan::Rank& rank : plan.ranks)
+                     " bytes: expected a multiple of the plan's " +
+                     std::to_string(kernels.nchunks) + " chunks");
+  for (const auto& rank : kernels.ranks)
     if (machine.sm_count > 0 && static_cast<int>(rank.blocks.size()) > machine.sm_count)
       throw InputError(std::to_string(rank.blocks.size()) +
                        " thread blocks cannot be co-resident on the " +
@@ -44,16 +43,27 @@ void check(const DevicePlan& plan, const PlanSimCall& call, const Network& netwo
                        "'; use fewer instances");
 }
 
+/// The kernels of a plan whose parts are sound.
+plan::Kernels sound_kernels(const ExecutionPlan& plan) {
+  const plan::PlanIndex index(plan);
+  const Program nowhere;
+  Findings findings(nowhere);
+  plan::check_parts(index, findings);
+  if (!findings.ok()) throw InputError("plan: " + findings.take().errors.front().message);
+  return plan::kernels_of(index);
+}
+
 }  // namespace
 
-SimResult simulate_plan(const DevicePlan& plan, const PlanSimCall& call, const Network& network,
+SimResult simulate_plan(const ExecutionPlan& plan, const PlanSimCall& call, const Network& network,
                         const MachineClass& machine) {
-  check(plan, call, network, machine);
+  const plan::Kernels kernels = sound_kernels(plan);
+  check(kernels, call, network, machine);
   check(machine);
-  const double chunk = static_cast<double>(call.nbytes) / plan.nchunks;
-  const sim::PricedPlan priced = sim::price(plan, call, network, machine);
+  const double chunk = static_cast<double>(call.nbytes) / kernels.nchunks;
+  const sim::PricedPlan priced = sim::price(kernels, plan, network, machine);
   sim::PlanRun run(priced, chunk, machine);
-  const std::int64_t pieces = most_pieces(plan, chunk);
+  const std::int64_t pieces = most_pieces(kernels, chunk);
   SimResult result;
   double time = 0;
   if (pieces <= 2 * kMeasuredPieces) {

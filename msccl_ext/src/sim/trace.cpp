@@ -19,20 +19,21 @@ constexpr std::int64_t kUsualSpans = 200'000;
 constexpr std::int64_t kMostSpans = 10'000'000;
 
 /// Spans of a pass, about: each slice waits, is set up and moves.
-std::int64_t spans_of(const sim::Plan& plan) {
+std::int64_t spans_of(const sim::TransferGraph& graph) {
   std::int64_t spans = 0;
-  for (const sim::Block& b : plan.blocks)
+  for (const sim::Block& b : graph.blocks)
     for (int i = b.first; i < b.last; ++i) {
-      const sim::Transfer& t = plan.transfers[i];
+      const sim::Transfer& t = graph.transfers[i];
       const bool local = !t.receives && !t.sends;
-      const bool net = t.sends && plan.connections[b.out].net;
-      spans += local ? 2 : std::int64_t{plan.slices} * (net ? 8 : 4);
+      const bool net = t.sends && graph.connections[b.out].net;
+      spans += local ? 2 : std::int64_t{graph.slices} * (net ? 8 : 4);
     }
   return std::max<std::int64_t>(spans, 1);
 }
 
-sim::Recorded recorded(const sim::Plan& plan, std::int64_t passes, const TraceOptions& options) {
-  const std::int64_t spans = spans_of(plan);
+sim::Recorded recorded(const sim::TransferGraph& graph, std::int64_t passes,
+                       const TraceOptions& options) {
+  const std::int64_t spans = spans_of(graph);
   const std::int64_t fit = std::max<std::int64_t>(kUsualSpans / (2 * spans), 1);
   const std::int64_t asked = options.passes > 0 ? options.passes : fit;
   sim::Recorded r{passes, asked, asked};
@@ -68,22 +69,22 @@ SimTrace trace(const Program& program, const Knobs& knobs, const Network& networ
   out.result = simulate(program, knobs, network, machine, nbytes, options.sim);
   const std::int64_t chunk = nbytes / program.nchunks;
   const StepLoop& step_loop = options.sim.step_loop;
-  const sim::Plan plan = sim::compile(program, knobs, network, machine, chunk, step_loop);
+  const sim::TransferGraph graph = sim::compile(program, knobs, network, machine, chunk, step_loop);
   const sim::Passes passes = sim::passes_of(chunk, pass_bytes(knobs, step_loop));
   out.passes = passes.full + (passes.rest > 0 ? 1 : 0);
-  if (plan.steps * out.passes > kMostSteps)
-    throw InputError("a walk of " + std::to_string(plan.steps * out.passes) +
+  if (graph.steps * out.passes > kMostSteps)
+    throw InputError("a walk of " + std::to_string(graph.steps * out.passes) +
                      " steps is too long to trace, expected at most " + std::to_string(kMostSteps) +
                      "; take a smaller size or a larger buffer");
-  const sim::Recorded kept = recorded(plan, out.passes, options);
+  const sim::Recorded kept = recorded(graph, out.passes, options);
   if (out.result.extrapolated) {
     SimOptions whole = options.sim;
     whole.exact = true;
     out.result = simulate(program, knobs, network, machine, nbytes, whole);
   }
-  out.end_us = sim::Run<false>(plan).execute(passes).time_us;
-  sim::Recorder recorder(plan, kept, out.end_us, options.bins);
-  sim::Run<true>(plan, &recorder).execute(passes);
+  out.end_us = sim::Run<false>(graph).execute(passes).time_us;
+  sim::Recorder recorder(graph, kept, out.end_us, options.bins);
+  sim::Run<true>(graph, &recorder).execute(passes);
   out.start_us = out.result.gpu_us - out.end_us;
   out.first_passes = kept.first;
   out.last_passes = kept.last;

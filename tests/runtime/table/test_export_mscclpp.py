@@ -16,7 +16,7 @@ import pytest
 
 from tests.programs import ring_allreduce, ring_reduce_scatter
 from tuccl.errors import Infeasible, InputError
-from tuccl.mscclpp import ExecutionPlan, parse_plan, verify_plan
+from tuccl.mscclpp import ExecutionPlan
 from tuccl.runtime.export.files import export, export_switch
 from tuccl.runtime.table.programs import program_file
 from tuccl.runtime.table.selection import select
@@ -26,7 +26,7 @@ from tuccl.topology import join, load_profile
 
 def plans_of(folder: Path) -> dict[str, ExecutionPlan]:
     files = sorted(folder.glob("tuccl-*.json"))
-    plans = [parse_plan(file.read_bytes(), str(file)) for file in files]
+    plans = [ExecutionPlan.parse(file.read_bytes(), str(file)) for file in files]
     return {plan.name: plan for plan in plans}
 
 
@@ -127,7 +127,7 @@ def test_every_choice_of_the_table_becomes_a_plan_that_is_proved(
     assert {file.name for file in exported.files} >= {"tuccl_plans.py", "selection.json"}
     plans = plans_of(tmp_path / "out")
     assert len(plans) == len(exported.files) - 2
-    assert all(verify_plan(plan).ok for plan in plans.values())
+    assert all(plan.verify().ok for plan in plans.values())
     module, table = loaded(tmp_path / "out"), load_table(stored).lookup
     for nbytes in (1 << n for n in range(8, 28)):
         for in_place in (False, True):
@@ -282,7 +282,7 @@ def test_a_script_runs_with_the_plans_registered(
 def test_the_switch_of_a_host_serves_all_sizes(tmp_path: Path, mscclpp: Builder) -> None:
     export_switch(load_profile("dgx-h100"), ["allreduce"], tmp_path / "out", share_scratch=True)
     plans = plans_of(tmp_path / "out")
-    assert all(verify_plan(plan).ok for plan in plans.values())
+    assert all(plan.verify().ok for plan in plans.values())
     module = loaded(tmp_path / "out")
     assert module.register(0, 8, 8, sums_only=True) == len(plans) == 4
     for nbytes, protocol in ((1 << 10, "LL"), (1 << 26, "Simple")):
