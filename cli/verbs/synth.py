@@ -21,6 +21,7 @@ from tuccl.cli.output import check_target, columns, print_json, say, warn
 from tuccl.cli.progress import Progress
 from tuccl.errors import InputError
 from tuccl.program import write_program
+from tuccl.runtime.executors.plan_sim import PlanSimulator, fastest_plan
 from tuccl.runtime.table import hangs_between_hosts
 from tuccl.sketches import load_sketch
 from tuccl.synth import (
@@ -37,6 +38,7 @@ from tuccl.synth import (
 from tuccl.topology import Topology, load_machine
 from tuccl.tuning import synthesize
 
+_PLANNED = 8  # fastest programs that are tried as plans
 EXAMPLE = "tuccl synth ndv2x2.json -c allgather -s 64M -o allgather.xml"
 
 
@@ -73,7 +75,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_any_order(parser)
     parser.add_argument(
-        "--dialect", default="executor", help="executor (default), rccl (legacy) or fork"
+        "--dialect",
+        default="executor",
+        help="executor (default), rccl (legacy), fork, or mscclpp: an execution plan (JSON)",
     )
     parser.add_argument(
         "--time-limit",
@@ -91,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="random starts of greedy for each plan; the best counts (default: about a second)",
     )
     parser.add_argument("--machine", metavar="CLASS", help="machine class of the simulator")
-    parser.add_argument("-o", "--output", required=True, metavar="F.xml", help="program to write")
+    parser.add_argument("-o", "--output", required=True, metavar="F", help="program to write")
     add_knobs(parser)
     add_root(parser)
     add_json(parser)
@@ -115,6 +119,8 @@ def run(args: argparse.Namespace) -> int:
             f"--starts {args.starts} --seed {args.seed}: expected up to 100000 starts and a seed "
             "of 0 or more"
         )
+    planned = args.dialect == "mscclpp"
+    machine = load_machine(args.machine) if args.machine else None
     warn_of_hangs(name, args.protocol, len(topology.hosts))
     with Progress() as progress:
         result = synthesize(
@@ -128,9 +134,9 @@ def run(args: argparse.Namespace) -> int:
             threads=args.threads,
             buffer=args.buffer,
             chunks=args.chunks,
-            dialect=args.dialect,
+            dialect="executor" if planned else args.dialect,
             any_order=args.any_order,
-            machine=load_machine(args.machine) if args.machine else None,
+            machine=None if planned else machine,
             options=Options(args.seed, args.starts, steps=args.max_steps),
             time_limit_s=args.time_limit,
             progress=progress.update,
@@ -139,6 +145,8 @@ def run(args: argparse.Namespace) -> int:
     if result.untried:
         reason = "an interrupt" if result.ended == "interrupt" else "--time-limit"
         say(f"ended by {reason}: {result.untried} pairs of sketch and method were not tried")
+    if planned:
+        return _write_plan(result, args, topology, collective, nbytes)
     best = result.best.program
     if args.dialect == "fork" and (scratch := fork_scratch_bytes(best)):
         say(
@@ -160,6 +168,46 @@ def run(args: argparse.Namespace) -> int:
         f"{args.output}: {ranked[0].method}, {knobs.protocol}, {knobs.channels} "
         f"channel{'s' * (knobs.channels != 1)}, {facts['algbw_gbs']:.2f} GB/s simulated; the bound "
         f"for large sizes is {facts['algbw_bound_gbs']:.2f} GB/s: {facts['bottleneck']}"
+    )
+    return 0
+
+
+def _write_plan(
+    result: SearchResult,
+    args: argparse.Namespace,
+    topology: Topology,
+    collective: Collective,
+    nbytes: int,
+) -> int:
+    """Write the fastest plan that the fastest programs become, and print what it is worth."""
+    simulator = PlanSimulator(topology, load_machine(args.machine) if args.machine else None)
+    programs = result.programs[:_PLANNED]
+    best = fastest_plan(simulator, [(p.program, p.knobs) for p in programs], nbytes, args.root)
+    best.plan.write(args.output)
+    source = programs[best.number]
+    limit = bound(topology, collective)
+    gbs = nbytes / best.time_us / 1e3
+    blocks = max(len(gpu.threadblocks) for gpu in best.plan.gpus)
+    if args.json:
+        print_json(
+            {
+                "file": args.output,
+                "method": source.method,
+                "sketch": source.sketch,
+                "protocol": best.plan.protocol,
+                "threadblocks": blocks,
+                "time_us": best.time_us,
+                "time_is": "simulated",
+                "algbw_gbs": gbs,
+                "algbw_bound_gbs": limit.algbw_gbs,
+                "max_bytes": best.plan.max_message_size,
+            }
+        )
+        return 0
+    print(
+        f"{args.output}: {source.method}, {best.plan.protocol}, {blocks} thread "
+        f"block{'s' * (blocks != 1)}, {gbs:.2f} GB/s simulated for MSCCL++; the bound for large "
+        f"sizes is {limit.algbw_gbs:.2f} GB/s: {limit.bottleneck}"
     )
     return 0
 

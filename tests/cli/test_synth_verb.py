@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tuccl.mscclpp import ExecutionPlan
 from tuccl.program import parse_xml
 
 Tuccl = Callable[..., Any]
@@ -58,6 +59,24 @@ def test_synth_writes_the_forks_scratch_and_threads(tuccl: Tuccl, work: Path) ->
     knobs = ["--protocol", "Simple", "--threads", "384"]
     answer = tuccl(*words, "-s", "1M", "--dialect", "fork", *knobs, "-o", file)
     assert answer.code == 2 and "divide a slice" in answer.err
+
+
+def test_synth_writes_a_plan_of_mscclpp(tuccl: Tuccl, work: Path) -> None:
+    tuccl("probe", "--profile", "ndv4", "-o", work / "ndv4.json")
+    order = ["synth", work / "ndv4.json", "-c", "allgather", "-s", "1M", "--method", "allpairs"]
+    file = work / "plan.json"
+    answer = tuccl(*order, "--dialect", "mscclpp", "-o", file)
+    assert answer.code == 0, answer.err
+    assert "GB/s simulated for MSCCL++" in answer.out
+    assert tuccl("verify", file, "-c", "allgather").out.endswith("8 ranks, mscclpp\n")
+    facts = json.loads(tuccl(*order, "--dialect", "mscclpp", "-o", file, "--json").out)
+    plan = ExecutionPlan.read(file)
+    assert facts["time_us"] > 0 and facts["max_bytes"] == plan.max_message_size >= 1 << 20
+    assert plan.run(1 << 20).wrong == 0
+    refused = tuccl(*order, "--dialect", "mscclpp", "-o", work / "no" / "plan.json")
+    assert refused.code == 2 and refused.err.count("\n") == 1
+    refused = tuccl(*order[:2], "-c", "gather", "-s", "1M", "--dialect", "mscclpp", "-o", file)
+    assert refused.code == 2 and "MSCCL++ has no plans" in refused.err
 
 
 def test_synth_makes_no_broadcast_that_hangs_between_hosts(tuccl: Tuccl, work: Path) -> None:
