@@ -17,8 +17,8 @@ struct PlanSimCall {
 
 /// Runs one call of a verified plan in virtual time. Long pipelines are extrapolated from the pace
 /// of their first pieces. The machine class is one of MSCCL++'s (topology/machines/mscclpp_*.json):
-/// what its constants mean here is in docs/reference/simulator.md. Switch channels need the network of
-/// `nvls_network`.
+/// what its constants mean here is in docs/reference/simulator.md. Switch channels need the network
+/// of `nvls_network`.
 ///
 /// Throws InputError: parts that are not sound, ranks that do not match, a missing route, a size
 /// that the chunks do not divide, thread blocks that cannot be co-resident, blocks that wait for
