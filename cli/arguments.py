@@ -98,7 +98,7 @@ def add_nccl_version(parser: argparse.ArgumentParser, default: str = NCCL_VERSIO
 
 
 def warn_of_nccl(version: str | None) -> None:
-    """Warn of what the model leaves out of an NCCL that was asked for."""
+    """Warn of what the model leaves out of the NCCL that was named."""
     if version:
         warn(nccl_caveats(version))
 
@@ -172,7 +172,7 @@ def size_of(text: str, ranks: int) -> int:
 def knobs_of(
     args: argparse.Namespace, protocol: str = "Simple", channels: int = 1, threads: int = 512
 ) -> Knobs:
-    """Return the knobs the arguments ask for; what they leave open is the default.
+    """Return the knobs of the arguments; those that they leave open have their defaults.
 
     Raises:
         InputError: the knobs cannot be used together; says why.

@@ -62,7 +62,7 @@ def add_executor(parser: argparse.ArgumentParser) -> None:
 def executor_of(
     args: argparse.Namespace, topology: Topology, others: tuple[str, ...] = (), dialect: str = ""
 ) -> runtime.Executor:
-    """Return the simulator as the arguments ask for it; ``others`` could be had instead.
+    """Return the simulator of the arguments; ``others`` could be had instead.
 
     Of ``dialect`` mscclpp it is that of MSCCL++'s plans.
 
@@ -84,7 +84,7 @@ def executor_of(
 
 
 def add_real(parser: argparse.ArgumentParser, *, elements: bool = True) -> None:
-    """Add what shapes runs on real data: ``--mpi``, ``--check``, ``--emulate`` and their like.
+    """Add the options of runs on real data: ``--mpi``, ``--check``, ``--emulate`` and their like.
 
     Without ``elements`` they are sums of floats.
     """
@@ -96,7 +96,7 @@ def add_real(parser: argparse.ArgumentParser, *, elements: bool = True) -> None:
     parser.add_argument(
         "--check",
         action="store_true",
-        help="with --on mpi, loopback, cuda: compare every element with what is right",
+        help="with --on mpi, loopback, cuda: compare every element with the right result",
     )
     if elements:
         parser.add_argument(
@@ -109,7 +109,7 @@ def add_real(parser: argparse.ArgumentParser, *, elements: bool = True) -> None:
         "--emulate",
         action="store_true",
         help="with --on mpi: on network namespaces, one a host, with the links' rates (needs "
-        "root); with --on sim: simulate that (--machine: a class fitted by calibrate)",
+        "root); with --on sim: simulate those (--machine: a class fitted by calibrate)",
     )
     add_nccl_tests(parser)
     add_scale(parser)
@@ -122,7 +122,7 @@ def add_real(parser: argparse.ArgumentParser, *, elements: bool = True) -> None:
 
 
 def add_nccl_tests(parser: argparse.ArgumentParser) -> None:
-    """Add what shapes runs of the user's nccl-tests."""
+    """Add the options of runs of the user's nccl-tests."""
     parser.add_argument(
         "--nccl-tests",
         metavar="DIR",
@@ -138,13 +138,13 @@ def add_nccl_tests(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--launcher",
         metavar="CMD",
-        help="with --on nccl-tests, mscclpp: what starts a process a GPU, without a shell, like "
-        "'mpirun -np 16 -H a,b' or 'srun -N 2' (default: mpirun -np RANKS)",
+        help="with --on nccl-tests, mscclpp: the command that starts a process for each GPU, "
+        "without a shell, like 'mpirun -np 16 -H a,b' or 'srun -N 2' (default: mpirun -np RANKS)",
     )
     parser.add_argument(
         "--shared",
         metavar="DIR",
-        help="with --on nccl-tests, mscclpp: a folder that every host sees (default: the user's "
+        help="with --on nccl-tests, mscclpp: a folder that all hosts share (default: the user's "
         "cache)",
     )
     parser.add_argument(
@@ -175,7 +175,7 @@ def real_executor_of(
     real: tuple[str, ...] = _REAL,
     dialect: str = "",
 ) -> runtime.Executor:
-    """Return the executor the arguments ask for, real or simulated; ``stack`` ends its processes.
+    """Return the executor of the arguments, real or simulated; ``stack`` ends its processes.
 
     ``effort`` says how often a program runs for one time; ``real`` which executors may be real;
     ``dialect`` which runtime loads the programs, where no argument says so.

@@ -29,8 +29,8 @@ VERBS = {
     "verify": "prove that a program computes the collective, cannot deadlock and loads",
     "bench": "time a program, or a baseline's own choice per size, in nccl-tests' columns",
     "tune": "search sketch, method and knobs together, into a lookup table",
-    "train": "what a table saves a training step: methods from BSP to DeAR, simulated, replayed "
-    "or run",
+    "train": "compare the training step with and without a table: methods from BSP to DeAR, "
+    "simulated, replayed or run",
     "policy": "train a policy on simulated machines, for `tune --policy` on others",
     "compare": "compare a tuned table with the defaults, size by size",
     "explain": "print the choice of a table for every size, or for one call, and the reason",
@@ -173,7 +173,7 @@ def run(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except KeyboardInterrupt:
-        goes_on = "; --resume goes on" if args.verb in ("tune", "train") else ""
+        goes_on = "; continue with --resume" if args.verb in ("tune", "train") else ""
         say(f"tuccl {args.verb}: interrupted; nothing half-written is left{goes_on}")
         return INTERRUPTED
     except TucclError as error:

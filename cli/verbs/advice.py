@@ -1,4 +1,4 @@
-"""``tuccl train --advise``: the method to take, and a table tuned for exactly its calls."""
+"""``tuccl train --advise``: the recommended method, and a table tuned for its calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["print_advice"]
 
 
 def print_advice(args: argparse.Namespace, topology: Topology, model: Model) -> int:
-    """Simulate all methods, print which to take and what to tune; with --tune tune it."""
+    """Simulate all methods, print the recommended one and its calls; with --tune tune them."""
     before = list(backends_of(args, topology, table_of(args)))[-1]
     advice = advised(args, topology, model, before)
     if args.tune and advice.tune_for:
@@ -54,8 +54,8 @@ def advised(
 
     name, costs = backend
     # Servers are further hosts: only who has them is advised to use them.
-    asked = [m for m in methods_of(args) if args.servers or args.colocated or not m.is_server]
-    methods = {method.name: method for method in (GRADIENT_METHODS["ddp"], *asked)}
+    allowed = [m for m in methods_of(args) if args.servers or args.colocated or not m.is_server]
+    methods = {method.name: method for method in (GRADIENT_METHODS["ddp"], *allowed)}
     runs = [
         simulate_training(model, method, topology.ranks, costs, name) for method in methods.values()
     ]

@@ -44,8 +44,6 @@ from tuccl.runtime import (
     NCCL_VERSION,
     SYMMETRIC_BASELINE,
     Executor,
-    MscclppExecutor,
-    PlanSimExecutor,
     StepLoop,
     Timing,
     TracedRun,
@@ -92,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dialect",
         default="executor",
-        help="the program's: executor (default), rccl (legacy) or fork; mscclpp: run it as a plan",
+        help="executor (default), rccl (legacy) or fork; mscclpp: run as an execution plan",
     )
     add_sizes(parser)
     add_root(parser)
@@ -206,7 +204,6 @@ def loaded_program(args: argparse.Namespace, stack: ExitStack) -> tuple[Executor
             f"{args.files[0]}: computes {program.collective}, not {args.collective[:40]}"
         )
     executor = real_executor_of(args, topology_of(args.files[1]), stack)
-    plans = isinstance(executor, PlanSimExecutor | MscclppExecutor)
     report = verify_program(program, program_dialect(args.dialect), root=args.root)
     if not report.ok:
         first = report.errors[0]
@@ -214,7 +211,7 @@ def loaded_program(args: argparse.Namespace, stack: ExitStack) -> tuple[Executor
     # MSCCL on GPUs always runs a protocol with its most threads.
     threads = max_threads(program.protocol, args.dialect) if executor.runs_nccl else 512
     knobs = knobs_of(args, program.protocol, threads=threads)
-    if knobs.channels > 1 and not (plans and plan_knobs(knobs).group_size > 1):
+    if knobs.channels > 1 and not (executor.runs_plans and plan_knobs(knobs).group_size > 1):
         program = replicate(program, knobs.channels)
     return executor, program, knobs
 
@@ -235,8 +232,6 @@ def bench_plan(args: argparse.Namespace, stack: ExitStack) -> tuple[Executor, st
         raise InputError(f"{first.message} [{first.code}]; see tuccl verify {args.files[0]}")
     args.dialect = "mscclpp"
     executor = real_executor_of(args, topology_of(args.files[1]), stack)
-    if not isinstance(executor, PlanSimExecutor | MscclppExecutor):
-        raise InputError(f"--on {args.on}: runs no plans; use --on sim or mscclpp")
     collective = next(name for name, word in PLAN_COLLECTIVES.items() if word == plan.collective)
     chosen = f"{'LL' if plan.packets else 'Simple'}/{len(plan.gpus[0].threadblocks)}tb"
     stub = collective_stub(Collective(collective, executor.ranks, args.root))

@@ -33,19 +33,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="TABLE… T",
         help="nccl-tests' text or JSON, or CSV, all taken on the topology T; or one "
-        "tuccl-calibration/1 file (docs/reference/files.md), which says so for each table",
+        "tuccl-calibration/1 file (docs/reference/files.md), which lists them for each table",
     )
-    parser.add_argument("-c", "--collective", metavar="COLL", help="what the tables measured")
-    parser.add_argument("--column", metavar="NAME", help="in-place, or a column of a CSV")
+    parser.add_argument(
+        "-c", "--collective", metavar="COLL", help="collective that the tables measured"
+    )
+    parser.add_argument(
+        "--column", metavar="NAME", help="column to read: in-place, or one of a CSV"
+    )
     add_launch_mode(parser, "the measured kernels were")
     parser.add_argument(
-        "--nccl-version", default=NCCL_VERSION, metavar="V", help="NCCL that ran (%(default)s)"
+        "--nccl-version",
+        default=NCCL_VERSION,
+        metavar="V",
+        help="version of NCCL that ran (default %(default)s)",
     )
-    parser.add_argument("--algorithm", metavar="A", help="if NCCL_ALGO was set: Ring, Tree, NVLS")
-    parser.add_argument("--protocol", metavar="P", help="if NCCL_PROTO was set: LL, LL128, Simple")
-    parser.add_argument("--channels", type=int, metavar="N", help="if NCCL's were set")
     parser.add_argument(
-        "--program", action="append", default=[], metavar="F.xml", help="if MSCCL ran these instead"
+        "--algorithm", metavar="A", help="NCCL_ALGO, if it was set: Ring, Tree, NVLS"
+    )
+    parser.add_argument(
+        "--protocol", metavar="P", help="NCCL_PROTO, if it was set: LL, LL128, Simple"
+    )
+    parser.add_argument(
+        "--channels",
+        type=int,
+        metavar="N",
+        help="channels, if NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS were set",
+    )
+    parser.add_argument(
+        "--program",
+        action="append",
+        default=[],
+        metavar="F.xml",
+        help="program that MSCCL ran; repeat for several",
     )
     add_root(parser)
     parser.add_argument(
@@ -96,7 +116,7 @@ def runs_of(args: argparse.Namespace) -> tuple[CalibrationRun, ...]:
         return read_calibration_set(args.files[0])
     *tables, topology = args.files
     if not args.collective:
-        raise InputError("-c: which collective do the tables measure?")
+        raise InputError("-c: expected the collective that the tables measured")
     [collective, *rest] = collectives_of(args.collective)
     if rest:
         raise InputError("-c: one collective; tables of several go in a tuccl-calibration/1 file")

@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="nccl: NCCL's own choice, and nccl-best, the fastest that a user can set; "
         "msccl-default: the paper's default, its robust form, and msccl-best, the fastest program "
         "that ships with MSCCL; both (default): of each the default and the best; --on mpi has no "
-        f"nccl, and a table of NCCL's own choices only nccl; {SYMMETRIC_BASELINE}: nccl, and it on "
+        f"nccl, and a table of NCCL's own choices only nccl; {SYMMETRIC_BASELINE}: nccl, also on "
         "symmetric windows, which no tuner reaches (--on nccl-tests, NCCL 2.27 on)",
     )
     add_peers(parser)

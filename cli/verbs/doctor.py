@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def lines_of(checks: Sequence[Check], width: int) -> Iterator[str]:
-    """Yield a line for each check, wrapped to ``width`` columns."""
+    """Yield a line for each check, wrapped to ``width`` columns where no path is longer."""
     names = max(len(check.name) for check in checks)
     for check in checks:
         state = "found" if check.found else "missing"
@@ -75,6 +75,7 @@ def lines_of(checks: Sequence[Check], width: int) -> Iterator[str]:
             max(width, len(begin) + 20),
             subsequent_indent=" " * len(begin),
             break_on_hyphens=False,
+            break_long_words=False,
         )
 
 

@@ -42,20 +42,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "docs/howto/sparse-gradients.md; with --latency, new groups get the new latencies",
     )
     parser.add_argument(
-        "--epoch", type=float, default=1.0, metavar="S", help="s of its epochs (default 1)"
+        "--epoch",
+        type=float,
+        default=1.0,
+        metavar="S",
+        help="seconds of an epoch of --schedule (default 1)",
     )
     parser.add_argument(
         "--set-rate",
         nargs=3,
         metavar=("SRC", "DST", "MBPS"),
-        help="instead: change one direction of a link of a running emulation, in Mb/s",
+        help="change one direction of a link of a running emulation, in Mb/s, and run nothing",
     )
-    parser.add_argument("--emulation", metavar="ID", help="with --set-rate: which one")
-    parser.add_argument("--list", action="store_true", help="instead: list what runs, link by link")
+    parser.add_argument(
+        "--emulation", metavar="ID", help="with --set-rate: the emulation that is changed"
+    )
+    parser.add_argument(
+        "--list",
+        action="store_true",
+        help="list the running emulations, link by link, and run nothing",
+    )
     add_json(parser)
     parser.add_argument("topology", nargs="?", metavar="T", help="topology file")
     parser.add_argument(
-        "command", nargs=argparse.REMAINDER, metavar="-- CMD", help="what to run on the first host"
+        "command",
+        nargs=argparse.REMAINDER,
+        metavar="-- CMD",
+        help="command that the first host runs",
     )
 
 
@@ -65,7 +78,7 @@ def add_scale(parser: argparse.ArgumentParser) -> None:
         "--scale",
         type=float,
         metavar="F",
-        help="emulated over nominal link rates (default: the fastest NIC at 1 Gb/s)",
+        help="ratio of emulated to nominal link rates (default: the fastest NIC at 1 Gb/s)",
     )
 
 
@@ -146,7 +159,7 @@ def command_of(args: argparse.Namespace) -> list[str]:
     elif words[:1] and words[0].startswith("-"):
         raise InputError(f"{words[0][:40]}: options stand before the topology: emulate [OPTIONS] T")
     if not words:
-        raise InputError("nothing to run; expected -- CMD after the topology")
+        raise InputError("no command to run; expected -- CMD after the topology")
     return words
 
 
@@ -163,9 +176,9 @@ def bits_of(mbps: str) -> float:
 
 
 def introduce(emulation: Emulation) -> None:
-    """Say what was cleared and what was built."""
+    """Print the emulations that were cleared and the one that was built."""
     for name in emulation.cleared:
-        say(f"cleared what emulation {name} left")
+        say(f"cleared the remains of emulation {name}")
     say(f"emulation {emulation.id}: {emulation.label}")
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tuccl.tuning import StoredStudy
 
 EXAMPLE = "tuccl explain table/; tuccl explain table/ -c allgather -s 64M"
-TOLD_DIMENSIONS = ("method", "protocol")
+DIMENSIONS = ("method", "protocol")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-s", "--size", metavar="SIZE", help="one call of this size only")
     parser.add_argument("--in-place", action="store_true", help="with -s: the call is in place")
     add_root(parser)
-    add_prefer(parser, "default: the table's order, which is also what the plugin is asked for")
+    add_prefer(parser, "default: the table's order, which the plugin follows too")
     add_study(parser)
     add_json(parser)
 
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     if (args.size is None) != (args.collective is None):
         raise InputError("one call: expected -c COLL and -s SIZE together")
     if args.study is not None and args.size is None:
-        raise InputError("--study: tells of one call; give -c COLL and -s SIZE too")
+        raise InputError("--study: expected -c COLL and -s SIZE, one call")
     folder = Path(args.table)
     table = load_table(folder).lookup
     if args.prefer is not None:
@@ -81,7 +81,7 @@ def plugin_answers(folder: Path, table: LookupTable, same_order: bool) -> tuple[
         try:
             return check_plugin(folder, table)
         except Unavailable as error:
-            warn([f"the plugin is not asked: {error}"])
+            warn([f"the plugin is left out: {error}"])
             why = "not installed"
     return tuple(PluginAnswer(row, None, (), True, why) for row in explain_table(table))
 
@@ -131,7 +131,7 @@ def study_json(study: StoredStudy) -> dict[str, object]:
         "failed": sum(not evaluation.samples_us for evaluation in study.evaluations),
         "best_us": best[-1][2] if best else None,
         "best_after": best[-1][0] if best else None,
-        "best_by": {name: study.best_by(name) for name in TOLD_DIMENSIONS},
+        "best_by": {name: study.best_by(name) for name in DIMENSIONS},
         "importances": importances(study),
     }
 
@@ -149,13 +149,13 @@ def study_lines(study: StoredStudy) -> Iterator[str]:
     yield f"# its best, {best_us:.2f} us, was evaluation {number}, after {seconds:.1f} s"
     rows = [
         [name, value, us, f"{us / best_us:.2f}x"]
-        for name in TOLD_DIMENSIONS
+        for name in DIMENSIONS
         for value, us in study.best_by(name).items()
     ]
     yield columns(["", "best of", "us", "best's us"], rows)
     if shares := importances(study):
-        told = ", ".join(f"{name} {100 * share:.0f} %" for name, share in shares.items())
-        yield f"# importance (PED-ANOVA, of the points tried): {told}"
+        text = ", ".join(f"{name} {100 * share:.0f} %" for name, share in shares.items())
+        yield f"# importance (PED-ANOVA, of the points tried): {text}"
 
 
 def candidate_columns(chosen: Candidate, candidates: Sequence[Candidate]) -> str:
@@ -215,7 +215,7 @@ def _cells(answer: PluginAnswer) -> list[object]:
         format_bytes(row.min_bytes),
         format_bytes(row.max_bytes) if row.max_bytes else "no limit",
         row.candidate,
-        "same" if same else answer.plugin or "not asked",
+        "same" if same else answer.plugin or "-",
         None if row.chosen.stats is None else row.chosen.stats.recent_us,
         row.chosen.sms or None,
         "-" if row.gain is None else f"{row.gain:.2f}x",
@@ -244,6 +244,6 @@ def plugin_lines(answers: Sequence[PluginAnswer]) -> Iterator[str]:
     calls = sum(len(answer.sizes) for answer in answers)
     if calls:
         disagreements = sum(not answer.agrees for answer in answers)
-        yield f"# plugin asked for {calls} calls, {disagreements} rows disagree"
+        yield f"# the plugin answered {calls} calls, {disagreements} rows disagree"
     lines = (f"# {answer.row.collective}: {answer.why}" for answer in answers if answer.why)
     yield from dict.fromkeys(lines)

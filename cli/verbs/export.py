@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--switch",
         metavar="COLLECTIVES",
         help="mscclpp: TABLE is a topology of one host, whose NVLink switch adds up and multicasts "
-        "(NVLS) for allreduce, allgather, reduce-scatter; nothing is tuned",
+        "(NVLS) for allreduce, allgather, reduce-scatter; no tuning is needed",
     )
     add_prefer(parser, "default: the table's order")
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="folder to write")

@@ -39,7 +39,7 @@ def add_joining(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("joining hosts")
     summaries = "; ".join(f"{reader.name}: {reader.summary}" for reader in FABRIC_READERS)
     group.add_argument(
-        "--fabric", default="single", help="single (default), rail or clos, without a file"
+        "--fabric", default="single", help="without a file: single (default), rail or clos"
     )
     group.add_argument(
         "--fabric-file",
@@ -48,8 +48,8 @@ def add_joining(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         metavar="F",
-        help=f"the switches, told by the file's content ({summaries}); several, as of rails apart, "
-        "count as one; NICs find their places by GUID, then by the names of host and device",
+        help=f"files that list the switches, recognized by content ({summaries}); several files "
+        "count as one; NICs match by GUID, then by the names of host and device",
     )
     group.add_argument(
         "--names",
@@ -73,21 +73,21 @@ def add_hosts(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--hosts",
         metavar="LIST",
-        help="read these hosts, a,b or node[01-16], by `tuccl probe` over there, and join them",
+        help="run `tuccl probe` on these hosts, a,b or node[01-16], and join them",
     )
     group.add_argument("--hosts-file", metavar="F", help="the same for the hosts in F, one a line")
     group.add_argument(
         "--remote-launcher",
         choices=HOST_LAUNCHERS,
-        help="what starts it there: ssh (default), slurm (srun; without --hosts all of the job's) "
-        "or mpi (mpirun)",
+        help="program that reaches the hosts: ssh (default), slurm (srun; without --hosts all of "
+        "the job) or mpi (mpirun)",
     )
     group.add_argument(
         "--remote",
         choices=HOST_TOOLS,
         default="tuccl",
-        help="what tells the topology over there (default tuccl); vendors' tools need nothing "
-        "installed but say no rates: --profile adds them",
+        help="program that reads the topology there (default tuccl); vendors' tools are there "
+        "already, but report no rates: --profile adds them",
     )
     group.add_argument(
         "--remote-tuccl", default="tuccl", metavar="PATH", help="tuccl on the hosts (default tuccl)"
@@ -97,7 +97,7 @@ def add_hosts(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=60.0,
         metavar="SECONDS",
-        help="how long a host may take (default 60)",
+        help="seconds after which a host counts as missing (default 60)",
     )
     group.add_argument(
         "--allow-missing", action="store_true", help="leave out hosts that do not answer"
@@ -115,9 +115,7 @@ def answering_hosts(args: argparse.Namespace) -> tuple[dict[str, Topology], tupl
     if not (args.hosts or args.hosts_file or args.remote_launcher):
         return {}, ()
     if args.sources or args.nodes != 1:
-        raise InputError(
-            "--hosts: expected no --from and no --nodes; the hosts are read over there"
-        )
+        raise InputError("--hosts: expected no --from and no --nodes; each host reads itself")
     if args.hosts and args.hosts_file:
         raise InputError("--hosts and --hosts-file: expected one of the two")
     if not 0 < args.timeout <= 86400:
@@ -183,7 +181,7 @@ def host_names(
     if len(names) != hosts:
         raise InputError(f"--names: {len(names)} names for {hosts} hosts; expected as many")
     if len(set(names)) < len(names):
-        raise InputError("--names: a name is there twice; give each host its own")
+        raise InputError("--names: duplicate host name; give each host its own")
     return names
 
 
@@ -214,7 +212,7 @@ def report_fabric(args: argparse.Namespace) -> int:
     """Print what is in the fabric file that ``--from`` names.
 
     Raises:
-        InputError: the file is damaged, or a topology is asked of it.
+        InputError: the file is damaged, or the arguments need a topology.
     """
     [path] = args.sources
     if args.output or args.drift or args.nodes != 1:

@@ -31,8 +31,8 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--measure",
         action="store_true",
-        help="measure: of several hosts what joins them (latency by echoes, rates by TCP, what they"
-        " share), of one host its pairs of GPUs (CUDA copies; needs nvcc)",
+        help="measure the network between several hosts (latency, rates by TCP, shared links), or"
+        " the pairs of GPUs of one host (CUDA copies; needs nvcc)",
     )
     parser.add_argument(
         "--cluster", metavar="T", help="with --measure: emulate the topology in T and measure that"
@@ -41,7 +41,7 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
         "--scale",
         type=float,
         metavar="F",
-        help="with --cluster: emulated over nominal rates (default: all NICs at 1 Gb/s together)",
+        help="with --cluster: emulated over nominal rates (default: 1 Gb/s for all NICs together)",
     )
     parser.add_argument(
         "--addresses",
@@ -60,7 +60,7 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--probes",
         metavar="FILE",
-        help="keep each probe here; if it is cut off, the same command goes on from there"
+        help="keep each probe here; after an interrupt the same command continues from it"
         " (default: the -o file's name with .probes, until it is done)",
     )
     parser.add_argument(
@@ -75,7 +75,7 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
 
 
 def measured(args: argparse.Namespace, topology: Topology) -> tuple[Topology, tuple[str, ...]]:
-    """Return ``topology`` as it was measured, and what could not be told.
+    """Return ``topology`` as it was measured, and what remains unknown.
 
     Raises:
         InputError: the arguments contradict each other, or a host has no address.
@@ -108,7 +108,7 @@ def measured(args: argparse.Namespace, topology: Topology) -> tuple[Topology, tu
 
 
 def emulation_measured(args: argparse.Namespace) -> tuple[Topology, tuple[str, ...]]:
-    """Return the emulated cluster of ``--cluster`` as it was measured, and what could not be told.
+    """Return the emulated cluster of ``--cluster`` as it was measured, and what remains unknown.
 
     Raises:
         InputError: the topology cannot be emulated.
@@ -218,7 +218,7 @@ def address_of(name: str, *, is_explicit: bool = False) -> str:
 def network_measured(
     args: argparse.Namespace, cluster: Topology, prober: Prober, endpoints: tuple[Endpoint, ...]
 ) -> tuple[Topology, tuple[str, ...]]:
-    """Return ``cluster`` with the network that ``prober`` finds, and what could not be told.
+    """Return ``cluster`` with the network that ``prober`` finds, and what remains unknown.
 
     Raises:
         InputError: a file of the arguments is bad.
@@ -246,7 +246,7 @@ def network_measured(
             )
     except KeyboardInterrupt:
         if file is not None:
-            say(f"{file}: holds the probes so far; the same command goes on from there")
+            say(f"{file}: holds the probes so far; the same command continues")
         raise
     if file is not None and args.probes is None:
         Path(file).unlink(missing_ok=True)  # done: the next run measures anew

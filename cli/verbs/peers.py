@@ -24,7 +24,7 @@ def add_peers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--peers",
         metavar="NAMES",
-        help="with --on mpi: compare with others' collectives: gloo, openmpi, mpich",
+        help="with --on mpi: compare with the collectives of gloo, openmpi, mpich",
     )
 
 
@@ -69,7 +69,7 @@ def print_beside_peers(
 
 
 def chosen_peers(args: argparse.Namespace, executor: Executor, stack: ExitStack) -> Sequence[Peer]:
-    """Return the peers that ``args`` names on the ranks of ``executor``; says which cannot be had.
+    """Return the peers that ``args`` names on the ranks of ``executor``; reports which are missing.
 
     Raises:
         InputError: one is not known, or the executor has no real ranks.
@@ -102,12 +102,12 @@ def names_of(text: str) -> tuple[str, ...]:
 def peers_beside(
     executor: MpiExecutor, names: tuple[str, ...], stack: ExitStack
 ) -> tuple[list[Peer], list[str]]:
-    """Return the peers on the ranks of ``executor``, and why others cannot be had.
+    """Return the peers on the ranks of ``executor``, and why others are missing.
 
     ``stack`` ends their processes.
 
     Raises:
-        Unavailable: none can be had.
+        Unavailable: there is none.
     """
     found: list[Peer] = []
     missing = []

@@ -60,8 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         metavar="FILE",
-        help=f"a description of a machine, told by its content ({summaries}); of several, each a "
-        "host, one cluster is made; a fabric file alone is summed up",
+        help=f"a description of a machine, recognized by its content ({summaries}); several "
+        "files, one a host, make a cluster; a fabric file alone is summarized",
     )
     parser.add_argument(
         "--format",
@@ -98,12 +98,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rates",
         action="store_true",
-        help="print GB/s of every pair of GPUs instead, and where each rate is from",
+        help="print GB/s of every pair of GPUs instead, with the source of each rate",
     )
     parser.add_argument(
         "--picture",
         metavar="F.svg",
-        help="also draw it: of a cluster the fabric, and each kind of host once",
+        help="draw the topology: a cluster's fabric, and each kind of host once",
     )
     parser.add_argument(
         "--drift",
@@ -162,7 +162,7 @@ def check_arguments(args: argparse.Namespace) -> None:
         if target and target != "-":
             check_target(Path(target))
     if args.by_rack and not args.fabric_files:
-        raise InputError("--by-rack: expected --fabric-file, which tells the racks")
+        raise InputError("--by-rack: expected --fabric-file, which lists the racks")
     if args.scale is not None and not args.cluster:
         raise InputError("--scale: expected --cluster, whose rates it scales")
 

@@ -43,21 +43,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scheduler",
         action="store_true",
-        help="load by tuccl's MSCCL scheduler, not from a folder of XML: knows root and datatype, "
-        "serves the executor's releases for NCCL 2.17 to 2.19",
+        help="load programs by tuccl's MSCCL scheduler, which knows root and datatype, not "
+        "from a folder of XML (executor's releases for NCCL 2.17 to 2.19)",
     )
     parser.add_argument(
         "--cuda",
         action="store_true",
-        help="let tuccl's interpreter on GPUs run the programs in NCCL's place "
+        help="run the programs by tuccl's interpreter on GPUs in NCCL's place "
         "(libnccl-tuccl.so by LD_PRELOAD; `make cuda`)",
     )
     add_prefer(parser, "default: the table's order")
     parser.add_argument(
         "--topology",
         metavar="T",
-        help="the machine as it is now: another signature than the table's"
-        " starts CMD without the table, measured rates that drifted are told",
+        help="topology of the machine as it is now: CMD starts without the table if its signature "
+        "is another than the table's; warns if measured rates drifted",
     )
     parser.add_argument(
         "--bootstrap",
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
         )
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not command:
-        raise InputError("nothing to start; expected -- CMD after the options")
+        raise InputError("no command to start; expected -- CMD after the options")
     if shutil.which(command[0]) is None:
         raise InputError(f"{command[0][:80]!r} cannot be started: there is no such command")
     stored = load_table(Path(args.table))

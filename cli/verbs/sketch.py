@@ -24,7 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     parser.add_argument("topology", metavar="T", help="topology file, as `tuccl probe` writes it")
     add_collective(parser)
-    parser.add_argument("-s", "--size", required=True, metavar="SIZE", help="like 64M")
+    parser.add_argument(
+        "-s", "--size", required=True, metavar="SIZE", help="size of the call, like 64M"
+    )
     parser.add_argument(
         "--max-congestion",
         type=float,

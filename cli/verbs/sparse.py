@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["RATIOS_HELP", "print_sparse"]
 
 RATIOS_HELP = (
-    "instead: a step that sends such parts of the gradient, as 0.1,0.01 (AR-Topk); with --kind "
+    "simulate a step that sends these parts of the gradient, as 0.1,0.01 (AR-Topk); with --kind "
     "train: for the methods ar-topk-star, ar-topk-var, lw-topk, ms-topk"
 )
 

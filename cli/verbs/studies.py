@@ -21,8 +21,8 @@ def add_study(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--study",
         metavar="DIR|URL",
-        help="what the search tried: a study's folder or an Optuna storage "
-        "(default: TABLE.study, where it is there)",
+        help="the search's record: a study's folder or an Optuna storage "
+        "(default: TABLE.study, if there is one)",
     )
 
 
@@ -45,5 +45,5 @@ def studies_of(where: str | None, folder: Path, table: LookupTable) -> tuple[Sto
     try:
         return read_studies(beside)
     except TucclError as error:
-        warn([f"the study is not told: {error}"])
+        warn([f"the study is left out: {error}"])
         return ()

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-s", "--size", required=True, metavar="SIZE", help="the size to be fast at, like 64M"
     )
     parser.add_argument(
-        "--sketch", metavar="F", help="a sketch of ours or of TACCL's (default: derived)"
+        "--sketch", metavar="F", help="a sketch of tuccl's or TACCL's format (default: derived)"
     )
     parser.add_argument(
         "--method",
@@ -84,9 +84,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=60.0,
         metavar="S",
-        help="stop looking for better after S seconds (default 60)",
+        help="stop the search after S seconds (default 60)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of what greedy draws (default 0)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of greedy's random choices (default 0)"
+    )
     parser.add_argument(
         "--starts",
         type=int,

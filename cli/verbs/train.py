@@ -93,11 +93,11 @@ def measured(
     ratios = ratios_of(args.ratios) if args.ratios else []
     if ratios:
         usual = (TORCH_DDP.name, *LOSSY)
-    asked = [m.strip() for m in args.methods.split(",")] if args.methods else list(usual)
-    asked = with_ratios(asked, ratios)
+    named = [m.strip() for m in args.methods.split(",")] if args.methods else list(usual)
+    named = with_ratios(named, ratios)
     whole = args.steps * args.rounds
     done = {row.method for row in journal.rows if row.backend == "gloo" and row.steps >= whole}
-    methods = [name for name in asked if name not in done]
+    methods = [name for name in named if name not in done]
     if not methods:
         return journal, []
     options = {"scale": args.scale, "steps": args.steps, "rounds": args.rounds}
@@ -234,7 +234,7 @@ def run_text(args: argparse.Namespace, topology: Topology, stored: Table | None)
 
 
 def model_text(model: Model | None) -> str:
-    """Return what tells a run's model from others; times that were measured differ each time."""
+    """Return what distinguishes a run's model; measured times differ each time."""
     if model is None:
         return "as trained"
     times = "measured" if model.source.startswith("measured") else f"{model.step_us:.6g} us"

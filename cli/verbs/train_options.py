@@ -1,4 +1,4 @@
-"""Arguments of ``tuccl train``, and what they ask for: methods, and the costs of calls."""
+"""Arguments of ``tuccl train``, and what they select: methods, and the costs of calls."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="sim: simulated (default); replay: timers compute, real bytes move; train: a real "
         "module computes; several hosts are emulated (needs root), by PyTorch",
     )
-    parser.add_argument("--methods", metavar="LIST", help="by comma (default: all)")
-    parser.add_argument("--table", metavar="DIR", help="a table: rows with it beside the default")
+    parser.add_argument("--methods", metavar="LIST", help="methods, by comma (default: all)")
+    parser.add_argument("--table", metavar="DIR", help="a table: adds rows with its programs")
     parser.add_argument(
         "--scale",
         type=float,
         metavar="F",
-        help="with replay, train: emulated over nominal rates, and of replayed bytes (default: the "
-        "fastest NIC at 1 Gb/s)",
+        help="with replay, train: ratio of emulated to nominal rates, and of replayed bytes "
+        "(default: the fastest NIC at 1 Gb/s)",
     )
     parser.add_argument(
         "--steps",
@@ -59,29 +59,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rounds", type=int, default=3, metavar="N", help="rounds of each method (default 3)"
     )
-    parser.add_argument("--machine", metavar="CLASS", help="machine class, a name or a file")
+    parser.add_argument(
+        "--machine", metavar="CLASS", help="machine class of the simulator: a name or a file"
+    )
     add_nccl_version(parser)
     parser.add_argument(
         "--servers",
         type=int,
         default=0,
         metavar="N",
-        help="parameter servers: so many further hosts (default: as workers; in replay and train "
-        "on the workers' hosts)",
+        help="number of further hosts that are parameter servers (default: as many as workers; in "
+        "replay and train on the workers' hosts)",
     )
-    parser.add_argument("--colocated", action="store_true", help="servers on the workers' hosts")
     parser.add_argument(
-        "--advise", action="store_true", help="instead: name the method to take and what to tune"
+        "--colocated", action="store_true", help="run the servers on the workers' hosts"
+    )
+    parser.add_argument(
+        "--advise",
+        action="store_true",
+        help="recommend a method and the calls to tune, and run nothing",
     )
     parser.add_argument("--ratios", metavar="LIST", help=RATIOS_HELP)
-    parser.add_argument("--tune", metavar="DIR", help="with --advise: tune for it, write the table")
     parser.add_argument(
-        "--budget", type=int, default=60, metavar="N", help="with --tune: as tune has it"
+        "--tune", metavar="DIR", help="with --advise: tune for the method, write the table"
+    )
+    parser.add_argument(
+        "--budget",
+        type=int,
+        default=60,
+        metavar="N",
+        help="with --tune: evaluations per collective and size (default 60)",
     )
     parser.add_argument("--picture", metavar="OUT.svg", help="write a picture of the fastest step")
-    parser.add_argument("--trace", metavar="OUT", help="write it as a trace for ui.perfetto.dev")
-    parser.add_argument("-o", "--output", metavar="FILE", help="keep the rows, for --resume")
-    parser.add_argument("--resume", action="store_true", help="go on with the rows of -o")
+    parser.add_argument(
+        "--trace", metavar="OUT", help="write the fastest step as a trace for ui.perfetto.dev"
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the rows here, for --resume")
+    parser.add_argument("--resume", action="store_true", help="continue with the rows of -o")
     parser.add_argument(
         "--time-limit",
         type=float,
@@ -119,7 +133,7 @@ def check_options(args: argparse.Namespace) -> None:
 
 
 def methods_of(args: argparse.Namespace) -> list[GradientMethod]:
-    """Return the methods asked for, all by default.
+    """Return the methods that the arguments name, all by default.
 
     Raises:
         InputError: one of them is unknown.

@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workload",
         metavar="FILE",
-        help="tune what a job calls instead of -c and -s, which then only restrict it: a list of "
+        help="tune the calls of a job; -c and -s then only restrict them: a list of "
         "calls, a PyTorch execution trace, nccl-tests' output, an NCCL log or an AICB workload",
     )
     add_root(parser)
@@ -71,11 +71,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="executor (default), rccl (legacy) or fork; mscclpp: as its execution plans; "
         "nccl, with --on nccl-tests: no programs, NCCL's own algorithms for the tuner plugin",
     )
-    add_prefer(parser, "default speed; the runtime takes the candidate that stands first")
+    add_prefer(parser, "default speed; the runtime takes the first candidate")
     add_any_order(parser)
     add_nccl_version(parser)
     add_workers(parser)
-    parser.add_argument("--resume", action="store_true", help="go on with the study of TABLE")
+    parser.add_argument("--resume", action="store_true", help="continue the study of TABLE")
     parser.add_argument(
         "--plans",
         metavar="DIR",
@@ -122,7 +122,7 @@ def add_search(parser: argparse.ArgumentParser) -> None:
         type=float,
         metavar="I",
         help="operations a sample and parameter of the model (ResNet-50 470, BERT 249); with "
-        "--batch, says where only sending less makes calls faster",
+        "--batch, reports calls that only less data makes faster",
     )
     group.add_argument(
         "--batch", type=int, metavar="M", help="samples a rank and step (see --intensity)"
@@ -147,8 +147,8 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--storage",
         metavar="URL",
-        help="an Optuna storage, like postgresql://host/db: every process that is started with "
-        "the same one takes a share of the work, under any launcher",
+        help="an Optuna storage, like postgresql://host/db: processes that are started with "
+        "the same URL share the work, under any launcher",
     )
     group.add_argument(
         "--dask", metavar="URL", help="a Dask scheduler (tcp://host:8786) whose workers search"
@@ -184,7 +184,7 @@ def run(args: argparse.Namespace) -> int:
         return print_result(args, tune_configurations(args, topology, collectives, sizes))
     with ExitStack() as stack:
         executor = real_executor_of(args, topology, stack, effort=one_run(), real=TUNED_ON)
-        warn(unasked(args, executor))
+        warn(warn_unused(args, executor))
         out, options = Path(args.output), options_of(args)
         if workload is not None:
             collectives = list(dict.fromkeys(call.collective for call in workload.calls))
@@ -321,7 +321,7 @@ def without_simple(collectives: list[str], executor: Executor, hosts: int) -> It
         )
 
 
-def unasked(args: argparse.Namespace, executor: Executor) -> Iterator[str]:
+def warn_unused(args: argparse.Namespace, executor: Executor) -> Iterator[str]:
     """Yield a warning if NCCL is named where it cannot run."""
     if args.nccl_version and executor.default_baseline != "nccl":
         yield (

@@ -21,11 +21,20 @@ _ORDERS = 3  # in which a plan is run
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     parser.add_argument(
-        "program", metavar="FILE", help="MSCCL XML, or an MSCCL++ plan (JSON); told by content"
+        "program",
+        metavar="FILE",
+        help="MSCCL XML, or an MSCCL++ plan (JSON), recognized by content",
     )
-    parser.add_argument("-c", "--collective", metavar="COLL", help="what it must compute")
     parser.add_argument(
-        "--dialect", default="executor", help="of XML: executor (default), rccl (legacy) or fork"
+        "-c",
+        "--collective",
+        metavar="COLL",
+        help="collective that it must compute; exit 1 if it does another",
+    )
+    parser.add_argument(
+        "--dialect",
+        default="executor",
+        help="dialect of the XML: executor (default), rccl (legacy) or fork",
     )
     parser.add_argument(
         "-s",

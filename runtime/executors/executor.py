@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from tuccl.errors import Infeasible, InputError
 from tuccl.program import Knobs, Program
@@ -14,6 +14,9 @@ from tuccl.runtime.executors.knob_grid import WHOLE_GRID, KnobGrid
 from tuccl.runtime.nccl.knobs import NcclKnobs
 from tuccl.simulation import Network, SimTrace
 from tuccl.topology import Topology
+
+if TYPE_CHECKING:
+    from tuccl.mscclpp import ExecutionPlan
 
 __all__ = [
     "MSCCL_LOOP",
@@ -140,6 +143,7 @@ class Executor(ABC):
             multicast of an NVLink switch).
         deterministic: Repeats of a call are equal, so that one is enough.
         full_effort: Repeats that make a sure time, a power of 3 (the ratio of a search's rungs).
+        runs_plans: Programs run as execution plans of MSCCL++, and plans run as they are.
         runs_nccl: What it calls "nccl" is NCCL itself, not a program like what NCCL chooses.
         default_baseline: What a call without a table gets: NCCL on GPUs, untuned MSCCL on CPUs.
     """
@@ -149,6 +153,7 @@ class Executor(ABC):
     simulated = False
     deterministic = False
     full_effort = 27
+    runs_plans = False
     runs_nccl = False
     default_baseline: str = "nccl"
 
@@ -176,6 +181,14 @@ class Executor(ABC):
     def supported_knobs(self) -> KnobGrid:
         """The knobs that change what it does, each value that it tells apart."""
         return WHOLE_GRID
+
+    def time_plan(self, plan: ExecutionPlan, nbytes: int, *, repeats: int = 1) -> Timing:
+        """Return the time of an execution plan of MSCCL++ on the whole array of ``nbytes`` bytes.
+
+        Raises:
+            InputError: the executor runs no plans, or not this one at this size.
+        """
+        raise InputError(f"--on {self.name}: runs no plans; use --on sim or mscclpp")
 
     def pinned_knobs(self) -> tuple[str, ...]:
         """Return sentences on knobs of which a search tries fewer values than there are."""

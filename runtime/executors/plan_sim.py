@@ -253,6 +253,7 @@ class PlanSimExecutor(Executor):
     name = "sim"
     simulated = True
     deterministic = True
+    runs_plans = True
     full_effort = 1
 
     def __init__(

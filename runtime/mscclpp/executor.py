@@ -38,6 +38,7 @@ class MscclppExecutor(Executor):
     """Runs executor_test.py once for each time, of one plan, which checks the data first."""
 
     name = "mscclpp"
+    runs_plans = True
     full_effort = 3  # a repeat starts a job
     default_baseline = "msccl-default"  # the script runs plans, and no NCCL
 
