@@ -79,7 +79,7 @@ def read_topology(
         host, notes = read_cluster(path)
         if profile is not None:
             host = overlay(host, profile)
-            notes = tuple(note for note in notes if "a profile may tell" not in note)
+            notes = tuple(note for note in notes if "by --profile" not in note)
         hosts.append(host)
         for note in notes:
             warnings.warn(f"{printable_path(path)}: {note}", stacklevel=2)
