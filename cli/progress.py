@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from types import TracebackType
 from typing import Any, Self
@@ -11,6 +12,7 @@ from tuccl.cli.output import say
 
 __all__ = ["Progress"]
 
+_FIRST_LINE_S = 2.0
 _SECONDS_BETWEEN_LINES = 10.0
 
 
@@ -21,8 +23,11 @@ class Progress:
         """Choose a bar or lines by what standard error is."""
         self._bar: Any = None
         self._task: Any = None
-        self._start = self._last = time.monotonic()
+        self._start = self._last = self._last_advance = time.monotonic()
         self._first: int | None = None
+        self._state = (0, 0, "preparing")
+        self._ended = threading.Event()
+        self._beat = threading.Thread(target=self._beats, daemon=True)
 
     def __enter__(self) -> Self:
         """Start the bar, on a terminal."""
@@ -48,6 +53,8 @@ class Progress:
             )
             self._bar = Bar(*parts, console=Console(stderr=True), transient=True)
             self._bar.start()
+        else:
+            self._beat.start()
         return self
 
     def __exit__(
@@ -56,14 +63,42 @@ class Progress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Take the bar away."""
+        """Take the bar away; after an interrupt say how far the work was."""
+        self._ended.set()
         if self._bar is not None:
             self._bar.stop()
+        else:
+            self._beat.join()
+        if kind is KeyboardInterrupt and self._first is not None:
+            say(self._line())
+
+    def _beats(self) -> None:
+        """Say how far the work is after two seconds, and whenever it was silent for long."""
+        wait = _FIRST_LINE_S
+        while not self._ended.wait(wait):
+            if wait == _FIRST_LINE_S or time.monotonic() - self._last > _SECONDS_BETWEEN_LINES:
+                self._last = time.monotonic()
+                say(self._line())
+            wait = _SECONDS_BETWEEN_LINES / 4
+
+    def _line(self) -> str:
+        """The state in words. What takes long now leaves at least as long to go."""
+        done, total, what = self._state
+        now = time.monotonic()
+        seconds, since = now - self._start, done - (self._first or 0)
+        if done == total:
+            return f"{f'{done}/{total} ' if total else ''}{what}, {seconds:.0f} s"
+        rate = since / seconds if seconds > 1 else 0.0
+        left = max((total - done) / rate, now - self._last_advance) if rate else 0.0
+        return f"{done}/{total} {what}" + (f", {rate:.3g}/s, {left:.0f} s left" if rate else "")
 
     def update(self, done: int, total: int, what: str) -> None:
         """Show that ``done`` of ``total`` are done and ``what`` is next, at which rate."""
         if self._first is None:
             self._start, self._first = time.monotonic(), done
+        if done > self._state[0]:
+            self._last_advance = time.monotonic()
+        self._state = (done, total, what)
         seconds, since = time.monotonic() - self._start, done - self._first
         rate = since / seconds if seconds > 1 else 0.0
         if self._bar is not None:
@@ -78,5 +113,4 @@ class Progress:
             )
         elif done == total or time.monotonic() - self._last > _SECONDS_BETWEEN_LINES:
             self._last = time.monotonic()
-            left = f", {rate:.3g}/s, {(total - done) / rate:.0f} s left" if rate else ""
-            say(f"{done}/{total} {what}{left if done < total else ''}")
+            say(f"{done}/{total} {what}" if done == total else self._line())

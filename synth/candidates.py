@@ -207,7 +207,10 @@ class Candidates:
             for (number, sketch), name in product(enumerate(self.sketches), self.methods)
             if len(self.methods) == 1
             or name in EXACT_METHODS
-            or sketch.ranks <= METHODS[name].most_ranks
+            or (
+                sketch.ranks <= METHODS[name].most_ranks
+                and target.collective.name in METHODS[name].collectives
+            )
         ]
         if len(self.methods) > 1:
             large = target.favours_bandwidth(self.sketches[0])

@@ -247,4 +247,7 @@ class _Search:
         if len(self.candidates.methods) > 1 or len(reasons) == 1:
             return reasons[0]
         last_of_sketch = {reason.split(":")[0]: reason for reason in reasons}
-        return "; ".join(last_of_sketch.values())
+        sketches: dict[str, list[str]] = {}
+        for where, reason in last_of_sketch.items():
+            sketches.setdefault(reason.partition(": ")[2], []).append(where)
+        return "; ".join(f"{', '.join(where)}: {why}" for why, where in sketches.items())

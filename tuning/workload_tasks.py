@@ -11,11 +11,11 @@ from tuccl.runtime import Candidate, LookupTable, Timing, default_candidate, sel
 from tuccl.runtime.workload import Call, LeftOut, Workload
 from tuccl.tuning.size_boundaries import Times
 
-__all__ = ["JobTask", "TimesOf", "WorkloadGain", "job_tasks", "workload_gain"]
+__all__ = ["FEWEST_EVALUATIONS", "JobTask", "TimesOf", "WorkloadGain", "job_tasks", "workload_gain"]
 
 TimesOf = Callable[[str], Times]
 """Return the times of the candidates of a collective."""
-_LEAST_BUDGET = 16  # enough for a point of every method
+FEWEST_EVALUATIONS = 16  # enough for a point of every method
 _MOST_TASKS = 32
 _MOST_KINDS = 1024  # of calls whose times before and after are added up
 _CLASSES = (2.0, 1.0, 0.5, 0.25, 0.125)  # of sizes, in an octave
@@ -122,7 +122,7 @@ def _shared(weights: Sequence[float], budget: int) -> list[int]:
         By the roots of the weights: if what a search misses falls as one over its effort, this
         makes the weighted sum of what all of them miss least (Neyman's allocation).
     """
-    least = min(budget, _LEAST_BUDGET)
+    least = min(budget, FEWEST_EVALUATIONS)
     rest = (budget - least) * len(weights)
     roots = [math.sqrt(weight) for weight in weights]
     exact = [rest * root / sum(roots) for root in roots]

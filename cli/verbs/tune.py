@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -190,6 +191,7 @@ def run(args: argparse.Namespace) -> int:
             collectives = list(dict.fromkeys(call.collective for call in workload.calls))
         else:
             warn(uneven(sizes, executor.ranks, aligned_size))
+        warn([*few_evaluations(args.budget), *without_solver()])
         warn(without_simple(collectives, executor, len(topology.hosts)))
         warn(executor.pinned_knobs())
         update = stack.enter_context(Progress()).update
@@ -308,6 +310,26 @@ def tune_configurations(
             Path(args.output),
             options_of(args),
             progress=progress.update,
+        )
+
+
+def few_evaluations(budget: int) -> Iterator[str]:
+    """Yield a warning if the budget is too small to try every method."""
+    from tuccl.tuning.workload_tasks import FEWEST_EVALUATIONS
+
+    if budget < FEWEST_EVALUATIONS:
+        yield (
+            f"--budget {budget}: too few to try every method, so that the default stays in most "
+            f"places; {FEWEST_EVALUATIONS} give each method a point, 100 (the default) are enough"
+        )
+
+
+def without_solver() -> Iterator[str]:
+    """Yield a warning if a method cannot run for want of its solver."""
+    if importlib.util.find_spec("ortools") is None:
+        yield (
+            "OR-Tools is not installed: fewstep, often the fastest at small sizes, is not tried; "
+            "pip install 'tuccl[solver]'"
         )
 
 

@@ -129,3 +129,23 @@ def test_knobs_of_the_four_fastest_methods_are_varied() -> None:
     varied = {method for method in SIX if len(protocols[method]) == 2}
     assert len(varied) == 4
     assert found.programs[0].method in varied
+
+
+def test_over_many_ranks_the_refusal_names_the_methods_to_ask_for() -> None:
+    large = join(load_profile("dgx-2"), 9)
+    call = Collective("alltoall", large.ranks)
+    target = Target(large, call, 1 << 20, machine_of(large))
+    candidates = Candidates([full_mesh(large)], (Knobs(),), ("greedy", "packing"), (1,))
+    with pytest.raises(Infeasible, match=r"over 144 ranks; these do, if named: .*greedy"):
+        synthesize_best(target, candidates)
+
+
+def test_a_reason_of_many_sketches_is_said_once() -> None:
+    sketches = candidate_sketches(join(load_profile("v100x4"), 2), "allgather", 1 << 20)
+    cluster = join(load_profile("v100x4"), 2)
+    call = Collective("alltoall", 8)
+    target = Target(cluster, call, 1 << 20, machine_of(cluster))
+    with pytest.raises(Infeasible) as refusal:
+        synthesize_best(target, Candidates(sketches, (Knobs(),), ("packing",), (1,)))
+    assert len(sketches) > 1 and str(refusal.value).count("does not do alltoall") == 1
+    assert all(sketch.name in str(refusal.value) for sketch in sketches)
