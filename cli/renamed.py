@@ -11,6 +11,7 @@ __all__ = ["RENAMED_OPTIONS", "RENAMED_VERBS", "add_renamed"]
 RENAMED_VERBS = {"select": "explain"}
 
 _TIMED = {"--launch": "--launch-mode"}
+_PEERS = {"--peers": "a benchmark: benchmarks/peers/emulated_peers.py"}
 RENAMED_OPTIONS: dict[str, dict[str, str]] = {
     "probe": {
         "--check": "--drift",
@@ -23,7 +24,7 @@ RENAMED_OPTIONS: dict[str, dict[str, str]] = {
     "calibrate": {**_TIMED, "--start": "--machine", "--check": "--no-fit"},
     "synth": {"--steps": "--max-steps"},
     "verify": {"--run": "--size"},
-    "bench": _TIMED,
+    "bench": {**_TIMED, **_PEERS},
     "tune": {
         **_TIMED,
         "--from": "--warm-start",
@@ -32,7 +33,7 @@ RENAMED_OPTIONS: dict[str, dict[str, str]] = {
         "--evaluation-limit": "--evaluation-timeout",
     },
     "train": {"--limit": "--time-limit", "--svg": "--picture"},
-    "compare": _TIMED,
+    "compare": {**_TIMED, **_PEERS},
     "export": {"--hosts": "--nodes"},
     "run": {"--machine": "--topology"},
     "emulate": {"--run": "--emulation"},

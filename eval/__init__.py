@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from tuccl.eval.comparer import compare
     from tuccl.eval.comparison import Comparison
     from tuccl.eval.critical_path import critical_path, path_text
-    from tuccl.eval.peers.report import NamedProgram, peer_report, peer_text
     from tuccl.eval.report import html_report
     from tuccl.eval.time_spent import spent_text, time_spent
     from tuccl.eval.trace_events import trace_json
@@ -22,7 +21,6 @@ __all__ = [
     "CalibrationRun",
     "Comparison",
     "Fit",
-    "NamedProgram",
     "RunErrors",
     "Trial",
     "bandwidth_row",
@@ -34,8 +32,6 @@ __all__ = [
     "fit",
     "html_report",
     "path_text",
-    "peer_report",
-    "peer_text",
     "read_calibration_set",
     "spent_text",
     "text_report",

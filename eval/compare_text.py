@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from statistics import geometric_mean
-
 from tuccl.eval.columns import columns_text
 from tuccl.eval.comparison import Comparison, call_name
-from tuccl.eval.peers.report import peer_rows_text
 
 __all__ = ["text_report"]
 
@@ -23,15 +20,7 @@ def text_report(comparison: Comparison) -> str:
     ]
     notes = [f"note: {note}" for note in comparison.notes]
     summary = "\n".join([*_summary(comparison), *notes])
-    return "\n\n".join([head, *parts, *_peers(comparison), summary])
-
-
-def _peers(comparison: Comparison) -> list[str]:
-    if not comparison.peer_rows:
-        return []
-    versions = ", ".join(f"{name} {version}" for name, version in comparison.peers.items())
-    head = f"# in turns with peers and defaults, {comparison.how}; peers: {versions}"
-    return [f"{head}\n{peer_rows_text(comparison.peer_rows)}"]
+    return "\n\n".join([head, *parts, summary])
 
 
 def _table(comparison: Comparison, call: tuple[str, int]) -> str:
@@ -68,14 +57,6 @@ def _summary(comparison: Comparison) -> list[str]:
                 f"vs {baseline}: {min(speedups):.2f}x to {max(speedups):.2f}x "
                 f"({comparison.how}), {sum(s > 1 for s in speedups)} of {len(speedups)} faster"
             )
-    for peer in dict.fromkeys(
-        row.peer for row in comparison.peer_rows if row.peer in comparison.peers
-    ):
-        speedups = [row.speedup for row in comparison.peer_rows if row.peer == peer]
-        lines.append(
-            f"vs {peer}: {min(speedups):.2f}x to {max(speedups):.2f}x, geometric mean "
-            f"{geometric_mean(speedups):.2f}x ({comparison.how})"
-        )
     slower = comparison.regressions
     lines.append(f"{slower} regressions" if slower else "no regression: never slower by over 1%")
     if comparison.wrong:

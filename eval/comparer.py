@@ -11,8 +11,6 @@ from tuccl.errors import Infeasible, InputError
 from tuccl.eval.columns import BandwidthRow, bandwidth_row
 from tuccl.eval.compare_plugin import compare_plugin
 from tuccl.eval.comparison import Comparison, ComparisonRow, bound_over, comparison_row, provenance
-from tuccl.eval.peers import Peer
-from tuccl.eval.peers.report import NamedProgram, PeerComparison
 from tuccl.runtime import (
     BASELINES,
     NCCL_VERSION,
@@ -55,7 +53,6 @@ def compare(
     sizes: Size | Iterable[Size] | None = None,
     nccl_version: str | None = None,
     prefer: str | None = None,
-    peers: Sequence[Peer] = (),
     progress: Progress = no_progress,
 ) -> Comparison:
     """Return a table against the defaults, both timed anew.
@@ -70,8 +67,6 @@ def compare(
         sizes: Whole arrays in bytes; None: those that each collective was tuned at.
         nccl_version: The NCCL of ``nccl``; None: the one that the table was tuned against.
         prefer: speed or sms, instead of the table's own order.
-        peers: Libraries that run in turns with the table's choice and the baselines, once all
-            sizes have been compared.
         progress: Called with the sizes done, their number, and the next.
 
     Raises:
@@ -87,9 +82,9 @@ def compare(
                 raise InputError(f"{stored.folder}: the tuner plugin follows the table's own order")
             windows = SYMMETRIC_BASELINE in (baselines or ())
             return compare_plugin(stored, executor, each, progress, windows=windows)
-        comparer = _comparer(stored.preferring(prefer), executor, baselines, nccl_version, peers)
+        comparer = _comparer(stored.preferring(prefer), executor, baselines, nccl_version)
         comparer.add_all(each, progress)
-        return comparer.comparison(progress)
+        return comparer.comparison()
 
 
 def _comparer(
@@ -97,7 +92,6 @@ def _comparer(
     executor: Executor,
     baselines: Sequence[str] | None,
     nccl_version: str | None,
-    peers: Sequence[Peer],
 ) -> _Comparer:
     """Return what times the rows; the arguments are checked first."""
     known = (*BASELINES, SYMMETRIC_BASELINE)
@@ -119,7 +113,7 @@ def _comparer(
         )
     tuned_against = nccl_version or _tuned_against(stored.lookup)
     version = "" if executor.runs_nccl else nccl_release(tuned_against)
-    return _Comparer(stored, executor, tuple(baselines), version, PeerComparison(executor, peers))
+    return _Comparer(stored, executor, tuple(baselines), version)
 
 
 def _tuned_against(table: LookupTable) -> str:
@@ -140,10 +134,8 @@ class _Comparer:
         executor: Executor,
         baselines: Sequence[str],
         version: str,
-        peers: PeerComparison,
     ) -> None:
         self._stored = stored
-        self._peers = peers
         self._executor = executor
         self._baselines = tuple(baselines)
         self._version = version
@@ -155,8 +147,7 @@ class _Comparer:
         self._bound_us: list[float] = []
         self._notes = [*provenance(stored.lookup, executor.label)]
 
-    def comparison(self, progress: Progress) -> Comparison:
-        peer_rows, left_out = self._peers.rows(progress)
+    def comparison(self) -> Comparison:
         return Comparison(
             table=str(self._stored.folder),
             topology=self._stored.topology.name,
@@ -168,11 +159,9 @@ class _Comparer:
             tuned=tuple(self._tuned),
             bound_us=tuple(self._bound_us),
             bounds=tuple(self._covers),
-            notes=tuple(dict.fromkeys([*self._notes, *left_out])),
+            notes=tuple(dict.fromkeys(self._notes)),
             regressions=sum(row.regression for row in self._rows),
             nccl_version=self._version,
-            peers={peer.name: peer.version for peer in self._peers.peers},
-            peer_rows=peer_rows,
         )
 
     def add_all(self, sizes: Sequence[int] | None, progress: Progress) -> None:
@@ -201,7 +190,6 @@ class _Comparer:
         if timing.time_us is None:
             self._notes.append(f"{call.name}: no out-of-place time at {nbytes} bytes, left out")
             return
-        self._peers.add(call, nbytes, self._named_programs(call, nbytes, defaults))
         candidate = select(self._stored.lookup, call.name, nbytes, root=call.root).candidate
         sms = defaults[self._default].sms if candidate.is_default else candidate.sms
         over = bound_over(loop)
@@ -217,20 +205,6 @@ class _Comparer:
                 self._rows.append(
                     comparison_row(call, nbytes, kind, default, timing, chosen, bound_us, over, sms)
                 )
-
-    def _named_programs(
-        self, call: Collective, nbytes: int, defaults: Mapping[str, TimedProgram]
-    ) -> list[NamedProgram]:
-        """Return the table's choice and each default, to be timed together with peers."""
-        candidate = select(self._stored.lookup, call.name, nbytes, root=call.root).candidate
-        program, default = self._stored.program(candidate), defaults[self._default]
-        ours = (
-            NamedProgram(f"default ({default.name})", default.program, default.knobs)
-            if program is None or candidate.knobs is None
-            else NamedProgram(candidate.name, program, candidate.knobs.knobs)
-        )
-        others = (NamedProgram(d.name, d.program, d.knobs, k) for k, d in defaults.items())
-        return [ours, *others]
 
     def _baseline(self, kind: str, call: Collective, nbytes: int) -> TimedProgram | None:
         topology = self._stored.topology

@@ -8,7 +8,6 @@ from statistics import quantiles
 import msgspec
 
 from tuccl.eval.columns import BandwidthRow
-from tuccl.eval.peers.report import PeerRow
 from tuccl.runtime import (
     BEST_BASELINES,
     NCCL_VERSION,
@@ -81,8 +80,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     tuned times in nccl-tests' columns; ``bound_us`` the least time per (collective, size) in the
     order of ``tuned``, by the bound that ``bounds`` names; ``notes`` what could not be compared,
     and why; ``nccl_version`` is the NCCL whose choice ``nccl`` and the table's own defaults are,
-    where NCCL can run, "" on nccl-tests. ``peers`` are other libraries by their version and
-    ``peer_rows`` what the table picks in turns with them and the defaults.
+    where NCCL can run, "" on nccl-tests.
     """
 
     table: str
@@ -98,8 +96,6 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     regressions: int
     nccl_version: str = NCCL_VERSION
-    peers: dict[str, str] = {}
-    peer_rows: tuple[PeerRow, ...] = ()
 
     @property
     def wrong(self) -> int:

@@ -45,7 +45,6 @@ def html_report(
         _provenance(comparison),
         *_overview(comparison),
         *(part for call in comparison.calls for part in _collective(comparison, *call)),
-        *_peers(comparison),
         *_search(comparison, studies, tuned_on),
         *_machine(machine),
         *_notes(comparison),
@@ -185,32 +184,6 @@ def _collective(comparison: Comparison, name: str, root: int) -> Iterator[str]:
     yield _table(
         [*head, "chosen"], cells, text_columns=(last,), raw_columns=tuple(range(5, last + 1))
     )
-
-
-def _peers(comparison: Comparison) -> Iterator[str]:
-    """The table of runs in turns with other libraries' collectives."""
-    if not comparison.peer_rows:
-        return
-    versions = ", ".join(f"{name} {version}" for name, version in comparison.peers.items())
-    yield "<h2>Compared with other libraries</h2>"
-    yield (
-        f"<p>In turns on the same ranks, {comparison.how}: {escape(versions)}. Speed-up is the "
-        "other's time over ours.</p>"
-    )
-    head = ("collective", "size", "ours us", "other", "its best", "its us", "speed-up")
-    rows = [
-        [
-            call_name(row.collective, row.root),
-            format_bytes(row.size),
-            f"{row.time_us:.1f}",
-            row.peer,
-            row.algorithm,
-            f"{row.peer_us:.1f}",
-            _marked(f"{row.speedup:.2f}x", "slow" if row.speedup < 0.99 else "fast"),
-        ]
-        for row in comparison.peer_rows
-    ]
-    yield _table(head, rows, text_columns=(0, 3, 4), raw_columns=(6,))
 
 
 def _search(comparison: Comparison, studies: Sequence[StoredStudy], tuned_on: str) -> Iterator[str]:

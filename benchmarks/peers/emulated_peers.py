@@ -22,15 +22,14 @@ from statistics import geometric_mean
 import msgspec
 from tcp_flows import link_rates
 
+from peer import PEERS
+from peer_choice import peers_beside
+from peer_report import NamedProgram, PeerRow, peer_report, peer_text
 from tuccl.cli.output import columns
 from tuccl.cli.verbs.emulate import ended_by_signals
-from tuccl.cli.verbs.peers import peers_beside
 from tuccl.emulation import Emulation
 from tuccl.emulation.executor import EmulatedExecutor
 from tuccl.errors import Infeasible, TucclError
-from tuccl.eval import NamedProgram, peer_report, peer_text
-from tuccl.eval.peers import PEERS
-from tuccl.eval.peers.report import PeerRow
 from tuccl.program import Knobs, verify
 from tuccl.runtime import Effort, find_mpi
 from tuccl.sketches import full_mesh

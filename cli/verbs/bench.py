@@ -24,7 +24,6 @@ from tuccl.cli.arguments import (
 )
 from tuccl.cli.executors import add_executor, add_real, real_executor_of
 from tuccl.cli.output import print_json, say
-from tuccl.cli.verbs.peers import add_peers, check_peers, print_beside_peers
 from tuccl.cli.verbs.recording import (
     add_recording,
     check_recording,
@@ -97,7 +96,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_knobs(parser)
     add_executor(parser)
     add_real(parser)
-    add_peers(parser)
     add_recording(parser)
     add_json(parser)
 
@@ -106,11 +104,6 @@ def run(args: argparse.Namespace) -> int:
     """Time and print; 1 where a checked result was wrong."""
     warn_of_nccl(nccl_version_of(args) and args.nccl_version)
     check_recording(args)
-    if args.peers is not None:
-        check_peers(args)
-        with ExitStack() as stack:
-            print_beside_peers(args, *loaded_program(args, stack), stack)
-        return 0
     with ExitStack() as stack:
         if args.baseline:
             executor, collective, results = bench_baseline(args, stack)

@@ -14,7 +14,6 @@ from tuccl.cli.arguments import add_json, add_nccl_version, add_prefer, sizes_of
 from tuccl.cli.executors import TUNED_ON, add_executor, add_real, one_run, real_executor_of
 from tuccl.cli.output import print_json, say, write_text
 from tuccl.cli.progress import Progress
-from tuccl.cli.verbs.peers import add_peers, chosen_peers
 from tuccl.cli.verbs.studies import add_study, studies_of
 from tuccl.errors import InputError
 from tuccl.runtime import (
@@ -49,7 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"nccl, and a table of NCCL's own choices only nccl; {SYMMETRIC_BASELINE}: nccl, also on "
         "symmetric windows, which no tuner reaches (--on nccl-tests, NCCL 2.27 on)",
     )
-    add_peers(parser)
     add_nccl_version(parser, "the one the table was tuned against")
     parser.add_argument(
         "-s", "--size", metavar="RANGE", help="sizes (default: those that were tuned)"
@@ -73,8 +71,6 @@ def run(args: argparse.Namespace) -> int:
     warn_of_nccl(args.nccl_version)
     stored = load_table(Path(args.table))
     sizes = sizes_of(args.size) if args.size else None
-    if args.peers and args.on != "mpi":
-        raise InputError("--peers: run on the same real ranks as programs; use --on mpi")
     with ExitStack() as stack:
         executor = real_executor_of(
             args,
@@ -92,7 +88,6 @@ def run(args: argparse.Namespace) -> int:
             sizes=sizes,
             nccl_version=args.nccl_version,
             prefer=args.prefer,
-            peers=chosen_peers(args, executor, stack),
             progress=progress.update,
         )
     if args.report:

@@ -9,9 +9,9 @@ from typing import cast
 
 import pytest
 
+from peer import Peer, PeerCall
+from peer_report import NamedProgram, peer_report, peer_text
 from tuccl.errors import InputError
-from tuccl.eval import NamedProgram, peer_report, peer_text
-from tuccl.eval.peers import Peer, PeerCall
 from tuccl.execution import Call, RankResult, read_result
 from tuccl.program import Knobs
 from tuccl.runtime import Effort, MpiExecutor

@@ -8,9 +8,9 @@ from functools import partial
 
 import pytest
 
+from peer import GlooRanks, Peer, PeerCall, mpi_peer
+from race import Competitor, prescreen, race
 from tuccl.errors import InputError, Stuck, Unavailable
-from tuccl.eval.peers.peer import GlooRanks, Peer, PeerCall, mpi_peer
-from tuccl.eval.peers.race import Competitor, prescreen, race
 from tuccl.execution import RankResult, read_result
 from tuccl.runtime.executors.measure import Effort
 from tuccl.runtime.executors.mpi import MpiExecutor

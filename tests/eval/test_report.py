@@ -9,7 +9,6 @@ from tests.eval.conftest import LABEL, comparison
 from tuccl import __version__
 from tuccl.eval import Comparison, html_report, text_report
 from tuccl.eval import report as report_module
-from tuccl.eval.peers.report import PeerRow
 from tuccl.eval.plots import bandwidth_svg, plots_available
 from tuccl.synth import ScheduleChoice
 from tuccl.topology import join, load_profile, machine_svg, signature
@@ -170,29 +169,6 @@ def test_the_text_says_where_it_ran_and_marks_regressions() -> None:
     assert "50%" in text  # of the bound
     assert "6 regressions" in text
     assert "note: msccl-default has no <gather>" in text
-
-
-def test_peers_are_named_with_their_best_in_page_and_text() -> None:
-    row = PeerRow(
-        collective="broadcast",
-        size=4096,
-        root=2,
-        chosen="c",
-        time_us=10.0,
-        spread=0.1,
-        runs=9,
-        peer="<gloo>",
-        algorithm="auto",
-        peer_us=25.0,
-        peer_spread=0.1,
-        peer_runs=9,
-        speedup=2.5,
-    )
-    compared = msgspec.structs.replace(comparison("mpi"), peers={"<gloo>": "1"}, peer_rows=(row,))
-    text = text_report(compared)
-    assert "vs <gloo>: 2.50x to 2.50x, geometric mean 2.50x (measured)" in text
-    page = "".join(tree(html_report(compared)).itertext())
-    assert "broadcast from rank 2" in page and "2.50x" in page and "<gloo> 1" in page
 
 
 def test_the_page_says_what_was_run_on_which_machine() -> None:

@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
 
+from peer import Peer, PeerCall
+from race import Competitor, RaceResult, prescreen, race
 from tuccl.errors import InputError
-from tuccl.eval.peers.peer import Peer, PeerCall
-from tuccl.eval.peers.race import Competitor, RaceResult, prescreen, race
 from tuccl.execution import Call, RankResult
 from tuccl.program import Knobs, Program
-from tuccl.runtime import Effort, Executor, MpiExecutor, Operands
+from tuccl.runtime import Effort, MpiExecutor, Operands
 from tuccl.runtime.executors import cpu_threads
-from tuccl.synth.model.collective import ROOTED, Collective
-from tuccl.units import format_bytes
-
-__all__ = [
-    "NamedProgram",
-    "PeerComparison",
-    "PeerReport",
-    "PeerRow",
-    "peer_report",
-    "peer_rows_text",
-    "peer_text",
-    "real_ranks",
-]
+from tuccl.synth.model.collective import ROOTED
 
 OURS = "tuccl"
 _FINAL_COUNT = 3  # of each owner, besides a peer's default
@@ -76,17 +64,6 @@ class PeerReport(msgspec.Struct, frozen=True, kw_only=True):
     peers: dict[str, str]
     rows: tuple[PeerRow, ...]
     notes: tuple[str, ...]
-
-
-def real_ranks(executor: Executor) -> MpiExecutor:
-    """Return ``executor``, whose ranks are processes that peers can run in.
-
-    Raises:
-        InputError: it has none.
-    """
-    if not isinstance(executor, MpiExecutor):
-        raise InputError("peers are compared with programs on real ranks; use --on mpi")
-    return executor
 
 
 def peer_report(
@@ -218,48 +195,6 @@ def _rows(collective: str, nbytes: int, root: int, final: Sequence[RaceResult]) 
         )
         for owner, theirs in fastest.items()
     ]
-
-
-@dataclass
-class PeerComparison:
-    """The peers of a comparison, and what is timed in turns with them."""
-
-    executor: Executor
-    peers: Sequence[Peer]
-    _programs: dict[Collective, dict[int, list[NamedProgram]]] = field(default_factory=dict)
-
-    def add(self, call: Collective, nbytes: int, programs: Sequence[NamedProgram]) -> None:
-        """Take note of what runs one size of ``call``: the table's choice and the defaults."""
-        if self.peers:
-            self._programs.setdefault(call, {})[nbytes] = list(programs)
-
-    def rows(
-        self, progress: Callable[[int, int, str], None]
-    ) -> tuple[tuple[PeerRow, ...], tuple[str, ...]]:
-        """Return a row for each size and peer or default, and what took no part and why.
-
-        Raises:
-            InputError: programs do not run on real ranks here.
-        """
-        rows: list[PeerRow] = []
-        notes: list[str] = []
-        for done, (call, by_size) in enumerate(self._programs.items()):
-            largest = format_bytes(max(by_size))
-            progress(done, len(self._programs), f"{call.name} to {largest} with peers")
-            if not any(peer.algorithms(call.name) for peer in self.peers):
-                notes.append(f"{call.name}: no peer is asked for it")
-                continue
-            report = peer_report(
-                real_ranks(self.executor),
-                self.peers,
-                by_size.__getitem__,
-                call.name,
-                sorted(by_size),
-                root=call.root,
-            )
-            rows += report.rows
-            notes += report.notes
-        return tuple(rows), tuple(dict.fromkeys(notes))
 
 
 _COLUMNS = [
