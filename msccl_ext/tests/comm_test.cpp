@@ -188,8 +188,10 @@ void different_calls_are_an_error_on_every_rank() {
         const auto codes = in_processes(
             [&](int rank, tucclComm_t comm) {
               std::vector<int> data(96, 1);
-              must(usual(data.data(), comm));
-              tucclResult_t result = (rank == odd ? one.other : usual)(data.data(), comm);
+              // A slow rank may hear of the others' next calls while it is still in the first.
+              tucclResult_t result = usual(data.data(), comm);
+              if (result == tucclSuccess)
+                result = (rank == odd ? one.other : usual)(data.data(), comm);
               const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
               while (result == tucclSuccess && std::chrono::steady_clock::now() < end) {
                 std::this_thread::sleep_for(std::chrono::milliseconds(10));
