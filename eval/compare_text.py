@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tuccl.eval.columns import columns_text
 from tuccl.eval.comparison import Comparison, call_name
+from tuccl.runtime import BEST_BASELINES
 
 __all__ = ["text_report"]
 
@@ -57,8 +58,11 @@ def _summary(comparison: Comparison) -> list[str]:
                 f"vs {baseline}: {min(speedups):.2f}x to {max(speedups):.2f}x "
                 f"({comparison.how}), {sum(s > 1 for s in speedups)} of {len(speedups)} faster"
             )
-    slower = comparison.regressions
-    lines.append(f"{slower} regressions" if slower else "no regression: never slower by over 1%")
+    defaults = ", ".join(name for name in comparison.baselines if name not in BEST_BASELINES)
+    if defaults:
+        slower = comparison.regressions
+        found = f"{slower} regressions:" if slower else "no regression: never"
+        lines.append(f"{found} over 1% slower than a default ({defaults})")
     if comparison.wrong:
         lines.append(f"{comparison.wrong} wrong elements")
     return lines

@@ -152,7 +152,8 @@ def _check(
     for host in hosts:
         if len(host.hosts) != 1 or any(part.kind == "switch" for part in host.nodes):
             raise InputError(
-                f"topology {quoted(host.name)} is a cluster already; join takes one host"
+                f"topology {quoted(host.name)} is a cluster already; expected one host, "
+                "to join with others"
             )
         if len(hosts) > 1 and not any(part.kind == "nic" for part in host.nodes):
             raise InputError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
 from tuccl.cli.arguments import add_json, add_root, one_collective_of
@@ -121,11 +122,14 @@ def read_bytes(path: str) -> bytes:
     """Return the content of a file of a sane size.
 
     Raises:
-        InputError: it is missing, a folder, or larger than any program.
+        InputError: it is missing, a folder, larger than any program, or another file of tuccl.
     """
     file = Path(path)
     if not file.is_file():
         raise InputError(f"{path}: {'no regular file' if file.exists() else 'no such file'}")
     if file.stat().st_size > _MOST_BYTES:
         raise InputError(f"{path}: larger than {format_bytes(_MOST_BYTES)}; no program is")
-    return file.read_bytes()
+    data = file.read_bytes()
+    if other := re.match(rb'\s*\{\s*"format":\s*"(tuccl-[a-z-]+)/', data):
+        raise InputError(f"{path}: a {other[1].decode()} file; expected a program or a plan")
+    return data

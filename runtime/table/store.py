@@ -270,7 +270,8 @@ def _identity(folder: Path) -> tuple[int, int] | None:
 
 def _read(source: Path, folder: Path) -> Table:
     if not source.is_dir():
-        raise InputError(f"{_cut(folder)}: no such folder; expected one that `tuccl tune` wrote")
+        what = "not a folder" if source.exists() else "no such folder"
+        raise InputError(f"{_cut(folder)}: {what}; expected one that `tuccl tune` wrote")
     table = _read_json(source / JSON_NAME)
     text = _proven(source / TEXT_NAME, table.text_sha256)
     if text != table_text(table):

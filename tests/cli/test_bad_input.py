@@ -140,6 +140,20 @@ def test_one_line_and_exit_2(
     assert {p: p.stat().st_mtime_ns for p in work.rglob("*")} == before
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("verify {t}", "a tuccl-topology file; expected a program or a plan"),
+        ("bench {t} {t} -s 1M", "a tuccl-topology file; expected a program or a plan"),
+        ("explain {t}", "not a folder; expected one that `tuccl tune` wrote"),
+        ("bench {p} {t} -s 64K:1M:4", "a step is in bytes, x4 multiplies"),
+    ],
+)
+def test_a_refusal_says_what_is_wrong(tuccl: Tuccl, work: Path, line: str, words: str) -> None:
+    names = {"t": work / "topology.json", "p": work / "program.xml"}
+    assert words in tuccl(*line.format(**names).split()).err
+
+
 def test_a_graph_file_is_named_as_such(tuccl: Tuccl, tmp_path: Path) -> None:
     graph = tmp_path / "graph.xml"
     graph.write_text(GRAPH)

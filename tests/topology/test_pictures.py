@@ -149,3 +149,9 @@ def test_links_of_a_fabric_are_few_and_their_labels_apart(
     for one, other in itertools.combinations(map(extent, svg.iter(f"{SVG}text")), 2):
         beside = one[2] <= other[0] or other[2] <= one[0]
         assert beside or one[3] <= other[1] or other[3] <= one[1]
+
+
+def test_one_part_is_counted_in_the_singular() -> None:
+    text = labels(parsed(join(load_profile("ndv2"), 2)))
+    assert "1 NIC" in text
+    assert "8 GPUs" in text

@@ -159,7 +159,7 @@ class FabricPicture:
         most = int(width / 7)
         if first in self._hosts:
             gpus, nics = self._topology.gpus_of(first), self._topology.nics_of(first)
-            facts = [f"{len(gpus)} GPUs", f"{len(nics)} NICs"]
+            facts = [_count(len(gpus), "GPU"), _count(len(nics), "NIC")]
         else:
             facts = []
         if many > 1:
@@ -215,6 +215,10 @@ class FabricPicture:
             f"{'host' if low == 0 else f'tier {low}'} to tier {high}: {n} links of {gbs:g} GB/s"
             for (low, high, gbs), n in sorted(counts.items())
         ]
+
+
+def _count(many: int, noun: str) -> str:
+    return f"{many} {noun}{'' if many == 1 else 's'}"
 
 
 def _cut(text: str, most: int) -> str:

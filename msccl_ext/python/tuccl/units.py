@@ -94,7 +94,10 @@ def _walk(low: int, high: int, pace: str, text: str) -> list[int]:
     while (following := sizes[-1] * factor if factor else sizes[-1] + step) <= high:
         sizes.append(following)
         if len(sizes) > _MOST_SIZES:
-            raise InputError(f"range {text[:40]!r}: more than {_MOST_SIZES} sizes; widen the step")
+            raise InputError(
+                f"range {text[:40]!r}: more than {_MOST_SIZES} sizes; a step is in bytes, "
+                "x4 multiplies"
+            )
     return sizes
 
 
