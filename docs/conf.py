@@ -32,6 +32,9 @@ html_extra_path = ["site"]
 myst_enable_extensions = ["html_image"]
 myst_heading_anchors = 3
 autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+autodoc_type_aliases = {name: name for name in ("Datatype", "Dialect", "Reduction", "Size")}
+python_use_unqualified_type_names = True
 suppress_warnings = ["misc.highlighting_failure"]
 
 

@@ -74,7 +74,7 @@ class ComparisonRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Every row, and what it takes to read them.
+    """Every row, and what it takes to read them; times are in us.
 
     ``label`` says whether times are simulated or measured, and on what; ``tuned`` holds the
     tuned times in nccl-tests' columns; ``bound_us`` the least time per (collective, size) in the
@@ -104,12 +104,12 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def how(self) -> str:
-        """The word for the times: simulated or measured."""
+        """Either simulated or measured, the word for the times."""
         return "simulated" if self.on == "sim" else "measured"
 
     @property
     def calls(self) -> tuple[tuple[str, int], ...]:
-        """Each collective with each of its roots (-1: it has none), in the order compared."""
+        """Each collective with each of its roots (-1 where it has none), in the order compared."""
         return tuple(dict.fromkeys((row.collective, row.root) for row in self.tuned))
 
     def distinct_baselines(self, call: tuple[str, int] | None = None) -> dict[str, str]:

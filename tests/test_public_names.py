@@ -20,6 +20,11 @@ def test_every_public_name_is_there_and_documented(name: str) -> None:
     assert value.__doc__ or name == "Dialect"  # a Literal has none
 
 
+def test_rooms_that_pages_name_need_no_import_of_their_own() -> None:
+    script = "import tuccl; tuccl.runtime.SimExecutor, tuccl.tuning.study_folder, tuccl.errors.Stuck"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match=r"module .tuccl. has no attribute .tunes."):
         _ = tuccl.tunes  # type: ignore[attr-defined]

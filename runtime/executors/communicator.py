@@ -91,6 +91,11 @@ class Communicator:
     on a CUDA stream (its handle; 0: the default one), which it is in order with. Each returns
     False, with nothing started, where the table has no program for it. All calls raise
     TucclError once a rank is gone.
+
+    One rank makes the id by `communicator_id` and gives it to all; then on each::
+
+        with tuccl.Communicator(unique_id, ranks, rank, "table") as comm:
+            comm.all_reduce(send, receive, count, "float", "sum", stream)  # False: no program
     """
 
     def __init__(self, unique_id: bytes, ranks: int, rank: int, table: str | Path = "") -> None:

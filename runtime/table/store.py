@@ -49,6 +49,12 @@ class Table:
     """A lookup table with its topology and programs, as they stand in ``folder``, proven whole.
 
     `tuccl.tune` makes one, `load_table` reads one.
+
+    >>> import tuccl
+    >>> options = tuccl.TuneOptions(budget=16)
+    >>> table = tuccl.tune(tuccl.profile("v100x4"), "allgather", "1M", options=options)
+    >>> len(table.entries), table.select("allgather", "1M").candidate.sms > 0
+    (2, True)
     """
 
     folder: Path
@@ -58,7 +64,7 @@ class Table:
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """The entries: for each collective and range of sizes the candidates, best first."""
+        """For each collective and range of sizes the candidates, best first."""
         return self.lookup.entries
 
     @property

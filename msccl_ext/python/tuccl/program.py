@@ -49,7 +49,7 @@ __all__ = [
 _MOST_BYTES = 256 << 20
 
 Dialect = Literal["executor", "rccl", "fork"]
-"""Whose XML a program is: MSCCL's executor, RCCL (legacy), or the original fork of NCCL."""
+"""Whose XML a program is, MSCCL's executor, RCCL (legacy), or the original fork of NCCL."""
 DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
 
 

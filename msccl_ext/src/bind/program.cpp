@@ -39,15 +39,21 @@ void bind_steps(nb::module_& m) {
           "op"_a, "src_buffer"_a = "i", "src_offset"_a = -1, "dst_buffer"_a = "o",
           "dst_offset"_a = -1, "count"_a = 0, "dep_tb"_a = -1, "dep_step"_a = -1,
           "has_dep"_a = false, "number"_a = -1)
-      .def_prop_ro("op", [](const Step& s) { return to_string(s.op); })
-      .def_prop_ro("src_buffer", [](const Step& s) { return to_string(s.src_buffer); })
-      .def_ro("src_offset", &Step::src_offset)
-      .def_prop_ro("dst_buffer", [](const Step& s) { return to_string(s.dst_buffer); })
-      .def_ro("dst_offset", &Step::dst_offset)
-      .def_ro("count", &Step::count)
-      .def_ro("dep_tb", &Step::dep_tb)
-      .def_ro("dep_step", &Step::dep_step)
-      .def_ro("has_dep", &Step::has_dep)
+      .def_prop_ro(
+          "op", [](const Step& s) { return to_string(s.op); },
+          "Its kind, s, r, rcs, rrc, rrcs, rrs, cpy, re or nop.")
+      .def_prop_ro(
+          "src_buffer", [](const Step& s) { return to_string(s.src_buffer); },
+          "i (input), o (output) or s (scratch).")
+      .def_ro("src_offset", &Step::src_offset, "First chunk that is read.")
+      .def_prop_ro(
+          "dst_buffer", [](const Step& s) { return to_string(s.dst_buffer); },
+          "i (input), o (output) or s (scratch).")
+      .def_ro("dst_offset", &Step::dst_offset, "First chunk that is written.")
+      .def_ro("count", &Step::count, "Chunks that it moves.")
+      .def_ro("dep_tb", &Step::dep_tb, "Thread block that it waits for, -1 for none.")
+      .def_ro("dep_step", &Step::dep_step, "Step of that thread block that it waits for.")
+      .def_ro("has_dep", &Step::has_dep, "Whether another step waits for it.")
       .def_ro("number", &Step::number, "The attribute s; -1 is the step's position.")
       .def(nb::self == nb::self);
 
@@ -59,11 +65,11 @@ void bind_steps(nb::module_& m) {
             new (self) ThreadBlock{id, send_peer, recv_peer, channel, std::move(steps), 0};
           },
           "id"_a, "send_peer"_a, "recv_peer"_a, "channel"_a, "steps"_a)
-      .def_ro("id", &ThreadBlock::id)
-      .def_ro("send_peer", &ThreadBlock::send_peer)
-      .def_ro("recv_peer", &ThreadBlock::recv_peer)
-      .def_ro("channel", &ThreadBlock::channel)
-      .def_ro("steps", &ThreadBlock::steps)
+      .def_ro("id", &ThreadBlock::id, "Its number on its GPU.")
+      .def_ro("send_peer", &ThreadBlock::send_peer, "Rank that it sends to, -1 for none.")
+      .def_ro("recv_peer", &ThreadBlock::recv_peer, "Rank that it receives from, -1 for none.")
+      .def_ro("channel", &ThreadBlock::channel, "Channel of its connections.")
+      .def_ro("steps", &ThreadBlock::steps, "Its steps, in their order.")
       .def(nb::self == nb::self);
 
   nb::class_<Gpu>(m, "Gpu", "One rank's thread blocks and buffer sizes in chunks.")
@@ -75,16 +81,22 @@ void bind_steps(nb::module_& m) {
                 Gpu{id, input_chunks, output_chunks, scratch_chunks, std::move(threadblocks), 0};
           },
           "id"_a, "input_chunks"_a, "output_chunks"_a, "scratch_chunks"_a, "threadblocks"_a)
-      .def_ro("id", &Gpu::id)
-      .def_ro("input_chunks", &Gpu::input_chunks)
-      .def_ro("output_chunks", &Gpu::output_chunks)
-      .def_ro("scratch_chunks", &Gpu::scratch_chunks)
-      .def_ro("threadblocks", &Gpu::threadblocks)
+      .def_ro("id", &Gpu::id, "The rank.")
+      .def_ro("input_chunks", &Gpu::input_chunks, "Chunks of its input buffer.")
+      .def_ro("output_chunks", &Gpu::output_chunks, "Chunks of its output buffer.")
+      .def_ro("scratch_chunks", &Gpu::scratch_chunks, "Chunks of its scratch buffer.")
+      .def_ro("threadblocks", &Gpu::threadblocks, "Its thread blocks.")
       .def(nb::self == nb::self);
 }
 
 void bind_programs(nb::module_& m) {
-  nb::class_<Program>(m, "Program", "An MSCCL program: what the XML says, and nothing else.")
+  nb::class_<Program>(m, "Program",
+                      "An MSCCL program: what the XML says, and nothing else.\n\n"
+                      ">>> import tuccl\n"
+                      ">>> found = tuccl.synthesize(tuccl.profile(\"v100x4\"), \"allgather\", "
+                      "\"1M\", method=\"ring\")\n"
+                      ">>> found.best.program.collective, found.best.program.ngpus\n"
+                      "('allgather', 4)")
       .def(
           "__init__",
           [](Program* self, std::string name, std::string_view collective,
@@ -110,21 +122,29 @@ void bind_programs(nb::module_& m) {
           "name"_a, "collective"_a, "protocol"_a, "nchannels"_a, "nchunks"_a, "gpus"_a,
           "in_place"_a = true, "out_of_place"_a = true, "min_bytes"_a = nb::none(),
           "max_bytes"_a = nb::none(), "nthreads"_a = 0)
-      .def_ro("name", &Program::name)
-      .def_prop_ro("collective", [](const Program& p) { return to_string(p.collective); })
-      .def_prop_ro("protocol", [](const Program& p) { return to_string(p.protocol); })
-      .def_ro("ngpus", &Program::ngpus)
-      .def_ro("nchannels", &Program::nchannels)
-      .def_ro("nchunks", &Program::nchunks)
-      .def_ro("in_place", &Program::in_place)
-      .def_ro("out_of_place", &Program::out_of_place)
-      .def_ro("min_bytes", &Program::min_bytes)
-      .def_ro("max_bytes", &Program::max_bytes)
-      .def_prop_ro("fork_scratch_limit", &fork_scratch_limit,
-                   "Largest maxBytes for which the fork reserves at most 16 GiB; None: no scratch.")
-      .def_ro("nthreads", &Program::nthreads)
-      .def_ro("gpus", &Program::gpus)
-      .def_ro("path", &Program::path)
+      .def_ro("name", &Program::name, "Its name in the XML.")
+      .def_prop_ro(
+          "collective", [](const Program& p) { return to_string(p.collective); },
+          "Name of the collective, like allgather.")
+      .def_prop_ro(
+          "protocol", [](const Program& p) { return to_string(p.protocol); },
+          "Simple, LL or LL128.")
+      .def_ro("ngpus", &Program::ngpus, "Ranks.")
+      .def_ro("nchannels", &Program::nchannels, "Channels.")
+      .def_ro("nchunks", &Program::nchunks, "Chunks of the whole array.")
+      .def_ro("in_place", &Program::in_place, "Whether it serves calls in place.")
+      .def_ro("out_of_place", &Program::out_of_place, "Whether it serves calls out of place.")
+      .def_ro("min_bytes", &Program::min_bytes,
+              "Smallest whole array in bytes that it is for, None without a limit.")
+      .def_ro("max_bytes", &Program::max_bytes,
+              "Largest whole array in bytes that it is for, None without a limit.")
+      .def_prop_ro(
+          "fork_scratch_limit", &fork_scratch_limit,
+          "Largest maxBytes for which the fork reserves at most 16 GiB, None without scratch.")
+      .def_ro("nthreads", &Program::nthreads,
+              "Threads of a thread block, 0 for the default of the runtime.")
+      .def_ro("gpus", &Program::gpus, "What each rank does, by rank.")
+      .def_ro("path", &Program::path, "File that it was read from, or empty.")
       .def(
           "replace",
           [](const Program& p, std::optional<std::string> name,
@@ -178,7 +198,9 @@ void bind_programs(nb::module_& m) {
 }
 
 void bind_knobs(nb::module_& m) {
-  nb::class_<Knobs>(m, "Knobs", "The backend knobs of one call (docs/reference/simulator.md).")
+  nb::class_<Knobs>(m, "Knobs",
+                    "The backend knobs of one call (docs/reference/simulator.md).\n\n"
+                    ">>> Knobs(\"LL\", channels=2).buffer_bytes\n524288")
       .def(
           "__init__",
           [](Knobs* self, std::string_view protocol, int channels, int threads,
@@ -189,10 +211,11 @@ void bind_knobs(nb::module_& m) {
           },
           "protocol"_a = "Simple", "channels"_a = 1, "threads"_a = 512,
           "buffer_bytes"_a = nb::none(), "`buffer_bytes` None is the protocol's default in NCCL.")
-      .def_prop_ro("protocol", [](const Knobs& k) { return to_string(k.protocol); })
-      .def_ro("channels", &Knobs::channels)
-      .def_ro("threads", &Knobs::threads)
-      .def_ro("buffer_bytes", &Knobs::buffer_bytes)
+      .def_prop_ro(
+          "protocol", [](const Knobs& k) { return to_string(k.protocol); }, "Simple, LL or LL128.")
+      .def_ro("channels", &Knobs::channels, "Instances of a program side by side.")
+      .def_ro("threads", &Knobs::threads, "Threads of a thread block.")
+      .def_ro("buffer_bytes", &Knobs::buffer_bytes, "Bytes of a connection's buffer.")
       .def_prop_ro(
           "slice_bytes", [](const Knobs& k) { return slice_bytes(k.protocol, k.buffer_bytes); },
           "Most user bytes of a chunk that one pass over the step list moves.")

@@ -47,11 +47,11 @@ void bind_report(nb::module_& m) {
             new (self) Finding{std::move(code), std::move(message), gpu, tb, step, 0};
           },
           "code"_a, "message"_a, "gpu"_a = -1, "tb"_a = -1, "step"_a = -1)
-      .def_ro("code", &Finding::code, "Stable: race, deadlock, wrong-result, limit ...")
+      .def_ro("code", &Finding::code, "A stable word, like race, deadlock, wrong-result or limit.")
       .def_ro("message", &Finding::message, "One line that starts with the place.")
-      .def_ro("gpu", &Finding::gpu)
-      .def_ro("tb", &Finding::tb)
-      .def_ro("step", &Finding::step)
+      .def_ro("gpu", &Finding::gpu, "Rank, -1 for none.")
+      .def_ro("tb", &Finding::tb, "Thread block, -1 for none.")
+      .def_ro("step", &Finding::step, "Step, -1 for none.")
       .def_ro("line", &Finding::line, "Line of the file, 0 where there is none.")
       .def("__repr__",
            [](const Finding& f) { return "Finding(" + f.code + ": " + f.message + ")"; });
@@ -62,11 +62,12 @@ void bind_report(nb::module_& m) {
             new (self) VerifyReport{std::move(errors), std::move(warnings), 0};
           },
           "errors"_a = std::vector<Finding>(), "warnings"_a = std::vector<Finding>())
-      .def_prop_ro("ok", &VerifyReport::ok)
-      .def_ro("errors", &VerifyReport::errors)
-      .def_ro("warnings", &VerifyReport::warnings)
-      .def_ro("max_safe_bytes", &VerifyReport::max_safe_bytes,
-              "Largest whole-buffer size in bytes that cannot deadlock on FIFO credit; 0: every.")
+      .def_prop_ro("ok", &VerifyReport::ok, "Whether there is no error.")
+      .def_ro("errors", &VerifyReport::errors, "What is wrong.")
+      .def_ro("warnings", &VerifyReport::warnings, "What is odd but not wrong.")
+      .def_ro(
+          "max_safe_bytes", &VerifyReport::max_safe_bytes,
+          "Largest whole-buffer size in bytes that cannot deadlock on FIFO credit, 0 for every.")
       .def("__repr__", [](const VerifyReport& r) {
         return "VerifyReport(errors=" + std::to_string(r.errors.size()) +
                ", warnings=" + std::to_string(r.warnings.size()) + ")";
