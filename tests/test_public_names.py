@@ -21,7 +21,9 @@ def test_every_public_name_is_there_and_documented(name: str) -> None:
 
 
 def test_rooms_that_pages_name_need_no_import_of_their_own() -> None:
-    script = "import tuccl; tuccl.runtime.SimExecutor, tuccl.tuning.study_folder, tuccl.errors.Stuck"
+    script = (
+        "import tuccl; tuccl.runtime.SimExecutor, tuccl.tuning.study_folder, tuccl.errors.Stuck"
+    )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 

@@ -6,7 +6,10 @@ import argparse
 
 from tuccl.cli.completion import SHELLS, completion_script
 
-EXAMPLE = "source <(tuccl completion bash)"
+EXAMPLE = (
+    "source <(tuccl completion bash); tuccl completion zsh > DIR/_tuccl, with DIR in $fpath; "
+    "tuccl completion fish > ~/.config/fish/completions/tuccl.fish"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
