@@ -74,7 +74,7 @@ def candidate_sketches(
 
     >>> from tuccl.topology import load_profile
     >>> [sketch.name for sketch in candidate_sketches(load_profile("v100x4"), "allgather", "16M")]
-    ['mesh']
+    ['full-mesh']
 
     Raises:
         InputError: no such collective, or a size below 1.

@@ -182,7 +182,7 @@ def test_calibrate_says_what_is_missing(tuccl: Tuccl, work: Path, tmp_path: Path
     table.write_text("size_bytes,time_us\n4096,90\n")
     for args, why in (
         ((table, topology, "-c", "allreduce"), "-o CLASS"),
-        ((table, topology, "-o", tmp_path / "x"), "which collective"),
+        ((table, topology, "-o", tmp_path / "x"), "expected the collective"),
         ((table, topology, "-c", "allreduce,allgather", "-o", "x"), "one collective"),
         ((table, topology, "-c", "allreduce", "--launch-mode", "x", "-o", "x"), "--launch-mode"),
         ((table, "-c", "allreduce", "-o", "x"), "tuccl-calibration/1"),

@@ -254,7 +254,7 @@ def test_rates_of_a_running_emulation_are_listed_and_changed(
     ("arguments", "said"),
     [
         (["emulate"], "expected a topology"),
-        (["emulate", "T"], "nothing to run"),
+        (["emulate", "T"], "no command to run"),
         (["emulate", "T", "--scale", "1", "--", "true"], "options stand before"),
         (["emulate", "--scale", "1", "T", "--", "true"], "can be emulated"),
         (["bench", "x.xml", "T", "-s", "1M", "--on", "loopback", "--emulate"], "use --on mpi"),

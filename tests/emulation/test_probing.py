@@ -67,5 +67,5 @@ def test_the_verb_measures_goes_on_from_its_file_and_tells_drift(
     slower = [replace(x, bandwidth=x.bandwidth / 2) for x in truth.links if x.kind == "network"]
     others = [x for x in truth.links if x.kind != "network"]
     save_topology(replace(truth, links=(*others, *slower)), t)
-    assert main([*measure, "--budget", "1", "--drift", str(m)]) == 1
+    assert main([*measure, "--max-pairs", "1", "--drift", str(m)]) == 1
     assert "GB/s measured before" in capsys.readouterr().out
