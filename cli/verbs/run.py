@@ -109,11 +109,17 @@ def run_with_table(args: argparse.Namespace, command: list[str], stored: Table) 
         prefer=args.prefer,
         cuda=args.cuda,
     )
-    address = None
+    address = rendezvous_address(args.bootstrap, stored.lookup.hosts)
     if args.cuda or "TUCCL_TABLE_SHA256" in environment:  # the plugins' own
-        address = rendezvous_address(args.bootstrap, stored.lookup.hosts)
         if args.explore is not None:
             environment["TUCCL_EXPLORE"] = str(args.explore)
+    else:
+        address = None
+        notes += tuple(
+            f"{option}: no effect, the runtime loads programs from a folder without tuccl's plugin"
+            for option, value in (("--bootstrap", args.bootstrap), ("--explore", args.explore))
+            if value not in (None, "none", 0)
+        )
     with rendezvous_server(address) as found:
         handing, more = forwarding(command, {**environment, **found})
         warn([*notes, *more])

@@ -141,6 +141,17 @@ def test_what_cannot_load_the_table_is_refused(
     assert why in capsys.readouterr().err
 
 
+def test_options_of_plugins_are_of_no_effect_on_a_folder_of_programs(
+    tables: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--table", str(tables.programs), "--bootstrap", "127.0.0.1:4711", "--explore", "9"]
+    seen = seen_by(tmp_path, *words, "--")
+    warned = capsys.readouterr().err
+    assert "--bootstrap: no effect" in warned and "--explore: no effect" in warned
+    assert "TUCCL_BOOTSTRAP" not in seen and "TUCCL_EXPLORE" not in seen
+    assert main(["run", *words[:3], "127.0.0.1:port", "--", "true"]) == 2
+
+
 def test_bench_says_where_nothing_proves_that_msccl_ran(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
