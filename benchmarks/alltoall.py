@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/alltoall.py [--only FABRIC] [--fuzz N]
 
-`emitted` is the algbw that the busiest wire of the verified program allows, as a part of the bound;
+`emitted` is the algbw that the busiest link of the verified program allows, as a part of the bound;
 `at 8 GiB` the simulated algbw on a machine without overheads, likewise.
 """
 

@@ -4,7 +4,7 @@
     .venv/bin/python benchmarks/greedy_scale.py --latency
 
 Hosts have 8 GPUs on an NVSwitch (300 GB/s) with a 25 GB/s NIC each. `emitted` is the algbw that the
-verified program's busiest wire allows, as a part of the cut bound; seconds are the processor's,
+verified program's busiest link allows, as a part of the cut bound; seconds are the processor's,
 from the sketch to the plan (`plan`) and to the verified program (`all`), with two threads in the
 search. TACOS v1.3.0 does allgather only, prints a time and no schedule; its seconds and shares are
 those of one try, as others measured them on such pods.

@@ -43,7 +43,7 @@ from tuccl.units import format_bytes
 
 SIZES = tuple(1 << bits for bits in range(10, 31, 2))
 MADE_FOR = (1 << 20, 1 << 12)  # sizes that methods look at
-# By hosts: methods with the sizes and the chunks a rank that they are asked for.
+# By hosts: methods with the sizes and the chunks a rank of each.
 METHOD_NAMES = {
     1: (("allpairs", (1,)), ("allpairs-paired", (1,))),
     2: (("hierarchical3", (1,)), ("hierarchical2", (1,))),

@@ -51,15 +51,15 @@ def nccl_allreduces(ranks: int, sizes: Sequence[int]) -> Mapping[int, float]:
     unique = _UniqueId()
     _check(nccl, nccl.ncclGetUniqueId(ctypes.byref(unique)), "making an id")
     processes = multiprocessing.get_context("spawn")
-    told = processes.Queue()
+    results = processes.Queue()
     children = [
-        processes.Process(target=_rank, args=(r, ranks, bytes(unique), tuple(sizes), told))
+        processes.Process(target=_rank, args=(r, ranks, bytes(unique), tuple(sizes), results))
         for r in range(ranks)
     ]
     for child in children:
         child.start()
     try:
-        answers = [told.get(timeout=_LIMIT_S) for _ in children]
+        answers = [results.get(timeout=_LIMIT_S) for _ in children]
     except queue.Empty:
         raise Unavailable(f"NCCL: no answer of {ranks} ranks in {_LIMIT_S:g} s") from None
     finally:
@@ -71,12 +71,12 @@ def nccl_allreduces(ranks: int, sizes: Sequence[int]) -> Mapping[int, float]:
     return {size: max(times) for size, times in zip(sizes, zip(*answers, strict=True), strict=True)}
 
 
-def _rank(rank: int, ranks: int, unique: bytes, sizes: Sequence[int], told: Any) -> None:  # noqa: ANN401
-    """Put the times in us by size into ``told``, or a line that says what went wrong."""
+def _rank(rank: int, ranks: int, unique: bytes, sizes: Sequence[int], times: Any) -> None:  # noqa: ANN401
+    """Put the times in us by size into ``times``, or a line that says what went wrong."""
     try:
-        told.put(_times(rank, ranks, unique, sizes))
+        times.put(_times(rank, ranks, unique, sizes))
     except (Unavailable, OSError, AttributeError, ctypes.ArgumentError) as error:
-        told.put(f"rank {rank}: {error}")
+        times.put(f"rank {rank}: {error}")
 
 
 def _times(rank: int, ranks: int, unique: bytes, sizes: Sequence[int]) -> list[float]:

@@ -2,8 +2,8 @@
 
     .venv/bin/python benchmarks/packing.py
 
-`emitted` is the algbw that the busiest wire of the lowered, verified program allows, from the bytes
-that the simulator counts on each wire, as a part of the cut bound. `at 8 GiB` is the simulated
+`emitted` is the algbw that the busiest link of the lowered, verified program allows, from the bytes
+that the simulator counts on each link, as a part of the cut bound. `at 8 GiB` is the simulated
 algbw on a machine without overheads; `class` is that at 1 GiB by the best knobs, with all costs of
 the machine's class, over what the class allows (class_allowance.py). Peers' figures are constants,
 as measured by others.
@@ -79,7 +79,7 @@ def line(fabric: str, topology: Topology, collective: Collective) -> str:
         nbytes,
     )
     passes = zip(run.resource_bytes, network_.resources, strict=True)
-    busiest_us = max(carried / wire.bandwidth_gbs / 1e3 for carried, wire in passes)
+    busiest_us = max(carried / resource.bandwidth_gbs / 1e3 for carried, resource in passes)
     limit = bound(topology, collective).algbw_gbs
     blocks = max(len(gpu.threadblocks) for gpu in program.gpus)
     return (

@@ -3,8 +3,8 @@
     python benchmarks/plans.py [--ranks N] [--write]
 
 Collectives x hosts (1 to 4) x ranks (2 to 32) x methods x knobs x placements, and what a switch
-does on one host; slots and groups on up to 8 ranks. A plan is asked for at 1 KiB to 1 GiB; what it
-leaves out is asked for again, size by size. Each is proved from its file, then run on real data by
+does on one host; slots and groups on up to 8 ranks. A plan is made for 1 KiB to 1 GiB; for what it
+leaves out, one is made size by size. Each is proved from its file, then run on real data by
 the interpreter, which knows nothing of the proof; plans of large sizes alone on a few bytes.
 """
 

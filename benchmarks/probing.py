@@ -3,7 +3,7 @@
     sudo .venv/bin/python benchmarks/probing.py [--case NAME ...] [--no-tables] [--mbps M]
 
 Each case is a cluster of network namespaces: flat, two tiers, one shared uplink, one slow host.
-`probe_network` is told addresses alone. Rates are compared with those of the kernel's token
+`probe_network` gets addresses alone. Rates are compared with those of the kernel's token
 buckets (9000-byte frames leave 99.3 % to payload), latencies, which this kernel cannot emulate,
 with the median of 1000 pings of the idle cluster, over a second. Tables are tuned by simulation,
 on the measured and on the true rates, with one seed; the fastest program of each for a call is then
@@ -131,8 +131,8 @@ def errors_of_latency(prober: AgentProber, measured: Topology) -> Iterator[float
     for src, dst in ((0, 1), (hosts - 2, hosts - 1), (0, hosts - 1), (1, hosts // 2)):
         trips: list[float] = []
         for _ in range(BURSTS):
-            asked = [(src, prober.echo(src, dst, PINGS // BURSTS))]
-            [(us, _)] = prober.answers(asked, tuple[list[float], str])
+            requests = [(src, prober.echo(src, dst, PINGS // BURSTS))]
+            [(us, _)] = prober.answers(requests, tuple[list[float], str])
             trips += us
             time.sleep(0.1)
         got = sum(hop.latency for hop in path(measured, src, dst).hops if hop.kind == "network")

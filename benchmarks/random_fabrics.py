@@ -4,12 +4,12 @@
 
 Seed n stands for one fabric of 2 to 12 GPUs with switches, one-way and lopsided links, and one
 collective of five on it. A fabric whose links do not join all ranks must be refused in words. The
-share is the algbw that the busiest wire of the verified program allows, as a part of the bound;
+share is the algbw that the busiest link of the verified program allows, as a part of the bound;
 an allreduce has a bound of its own (cuts both ways, and partitions), not twice the allgather's.
 `simulated` is the simulated algbw at 1 GiB over what the machine class allows, by the best of a
 grid of knobs (class_allowance.py); `--links-only` leaves it out, for many fabrics.
 `--seeds` makes some again. Two processes share the work; a seed that takes over a minute of the
-processor is ended and counts as hanging. Asked for: none wrong, none hanging, a median of 0.95 of
+processor is ended and counts as hanging. The goal is none wrong, none hanging, a median of 0.95 of
 the bound, and of what the class allows a median of 0.97 and at least 0.85.
 """
 

@@ -6,7 +6,7 @@ Hosts have 8 GPUs on an NVSwitch (300 GB/s) with a 25 GB/s NIC each; 64 is also 
 row is made in a process of its own, on one thread. `seconds` are those from the machine to the
 verified program (sketch, choice of chunks, schedule, lowering, verification), of the processor and
 by the clock; `memory` is the most the process held. `emitted` is the algbw that the program's
-busiest wire allows, as a part of the cut bound. Asked for: 0.3, 1, 5 and 15 s for 8, 16, 32 and 64
+busiest link allows, as a part of the cut bound. The goal is 0.3, 1, 5 and 15 s for 8, 16, 32 and 64
 GPUs at 0.99, 60 s for 256 at 0.95, 300 s for 1,024 at 0.90, both under 8 GiB.
 """
 

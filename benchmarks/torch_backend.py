@@ -74,8 +74,8 @@ def table_of(
     entries, files = [], []
     for collective, method in methods.items():
         for root in range(topology.ranks) if collective in ROOTED else [None]:
-            asked = Collective(collective, topology.ranks, root=root or 0)
-            schedule = make_schedule(Problem(asked, full_mesh(topology), chunks, 16 << 20), method)
+            stated = Collective(collective, topology.ranks, root=root or 0)
+            schedule = make_schedule(Problem(stated, full_mesh(topology), chunks, 16 << 20), method)
             file = program_file(lower(schedule), root=root or 0)
             knobs = Knobs("Simple", buffer_bytes=buffer_bytes)
             chosen = program_candidate(

@@ -245,10 +245,10 @@ def print_claims(cells: Cells, runs: dict[Key, dict[str, TrainingRun]]) -> None:
     for claim, first, others, where in CLAIMS:
         row: list[object] = [claim]
         for values in (cells, simulated):
-            asked = [k for k in values if where(k)]
-            held = [k for k in asked if all(values[k][first] >= values[k][o] for o in others)]
-            verdict = "holds" if len(held) == len(asked) else "refuted"
-            row.append(f"{verdict}, {len(held)} of {len(asked)}")
+            cases = [k for k in values if where(k)]
+            held = [k for k in cases if all(values[k][first] >= values[k][o] for o in others)]
+            verdict = "holds" if len(held) == len(cases) else "refuted"
+            row.append(f"{verdict}, {len(held)} of {len(cases)}")
         rows.append(row)
     print(columns(["claim of the survey", "its cells", "simulated"], rows))
     ties = [

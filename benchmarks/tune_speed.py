@@ -5,7 +5,7 @@
 The machine is two hosts of 8x V100 (NDv2), simulated. Each row is a tune of its own with an empty
 study; the last one serves the same table from the study of the first. Seconds by the clock and of
 the processor, the latter of the tune's process and its workers. Shares are of the clock's time of
-a tune without workers: what is spent in each part, without the parts that it calls. Asked for:
+a tune without workers: what is spent in each part, without the parts that it calls. The goal is
 2 collectives x 21 sizes in under 60 s on two cores, two workers at least 1.8 times one.
 """
 

@@ -25,7 +25,7 @@ _CONTROLS = {
     # The same TCP on every machine. Reno is in all kernels, and starts no timer for each packet as
     # BBR does, which some have as their default: the processors are short, not the links.
     "net/ipv4/tcp_congestion_control": "reno",
-    # No loss tells it when to stop: so much is under way at most, on each connection.
+    # No loss stops it: this limits the bytes under way on each connection.
     "net/ipv4/tcp_wmem": "4096 16384 524288",
 }
 _FILTERS = Path("/proc/sys/net/bridge")  # there where the kernel filters what crosses bridges

@@ -16,7 +16,7 @@ _MOST_BPS = 1e9  # of all NICs together: every byte passes this machine's proces
 
 
 def emulated_endpoints(emulation: Emulation) -> tuple[Endpoint, ...]:
-    """Return the NICs of each host; nothing tells which switch they hang on."""
+    """Return the NICs of each host; nothing shows which switch they hang on."""
     return tuple(
         Endpoint(
             host.host,

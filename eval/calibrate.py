@@ -167,7 +167,7 @@ def fit(
 ) -> Fit:
     """Return ``machine`` with the constants that explain ``trials`` best.
 
-    A constant keeps its value and source where no table tells anything about it. Each is pulled
+    A constant keeps its value and source where no table shows anything about it. Each is pulled
     to the value it had by how much that is trusted, so that one table cannot bend what it barely
     sees; all tables of a class share all constants.
 

@@ -249,7 +249,7 @@ def _program_for(programs: list[Program], nbytes: int) -> Program:
 
 
 def switch_trial(topology: Topology, version: str) -> Trial:
-    """Return what NCCL's own cost model tells of a machine: where its choices are as fast.
+    """Compare NCCL's own cost model with a machine: where its choices are as fast.
 
     NVIDIA set its constants on machines of each kind; at the size from which NCCL takes another
     protocol, or a ring in place of a tree, both take about as long. That says nothing of the times

@@ -188,8 +188,8 @@ def _collective(comparison: Comparison, name: str, root: int) -> Iterator[str]:
 
 def _search(comparison: Comparison, studies: Sequence[StoredStudy], tuned_on: str) -> Iterator[str]:
     """The section on the search: convergence, what it tried, and what mattered."""
-    told = [study for study in studies if study.best_so_far]
-    if not told:
+    searches = [study for study in studies if study.best_so_far]
+    if not searches:
         return
     how = "simulated" if tuned_on.startswith("simulated") else "measured"
     yield "<h2>The search</h2>"
@@ -200,8 +200,8 @@ def _search(comparison: Comparison, studies: Sequence[StoredStudy], tuned_on: st
         "with NCCL's usual threads and buffer, then one on fewer SMs.</p>"
     )
     table_us = {(row.collective, row.size): row.time_us for row in comparison.tuned}
-    for collective in dict.fromkeys(study.collective for study in told):
-        mine = [study for study in told if study.collective == collective]
+    for collective in dict.fromkeys(study.collective for study in searches):
+        mine = [study for study in searches if study.collective == collective]
         yield f"<h3>{escape(collective)}</h3>"
         if plots_available():
             caption = f"Best so far over the best in the end, by size ({how})."

@@ -91,7 +91,7 @@ def candidate_sketches(
         topology,
     )
     full = _with_chunks(mesh, nbytes)
-    # Sketches are told apart by their links: of two with the same, the first says more.
+    # Sketches differ by their links: of two with the same links, the first says more.
     candidates = {frozenset(full.pairs): (0.0, full)}
     for sketch in _variants(mesh, topology, nbytes):
         pairs = frozenset(sketch.pairs)

@@ -7,6 +7,10 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+from tuccl.cli.parser import VERBS, verb_parsers
+
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = [
     "topology",
@@ -85,10 +89,70 @@ def test_docstrings_begin_with_a_verb_or_a_noun_and_topologies_are_called_so() -
     assert not found
 
 
-# In pages for users: "say" and "print" for a report, "determine", "link", "form" or "path".
+# "Say" and "print" for a report, "determine", "fix", "request", "link", "form" or "path".
+NOT_IN_CODE = re.compile(r"\b(told|tells|mend(s|ed)?|asked|wire)\b", re.IGNORECASE)
 NOT_IN_PAGES = re.compile(
     r"\b(told|tells?|mend(s|ed|ing)?|ask(s|ed|ing)?|wires?|ways?)\b", re.IGNORECASE
 )
+# Networking counts bytes on the wire, with headers and flags, apart from those of users.
+ON_THE_WIRE = re.compile(r"\bon (the )?wire\b|\bwire bytes\b", re.IGNORECASE)
+# Whole literals: a span's kind in the file of a training timeline; a column of results/plans.md.
+LITERALS = {
+    "training": {"wire"},
+    "benchmarks/plans.py": {"sizes asked"},
+}
+C_PROSE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"', re.DOTALL)
+
+
+def python_prose(text: str) -> Iterator[str]:
+    """The comments, docstrings and other literals of Python code."""
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    yield from (t.string for t in tokens if t.type == tokenize.COMMENT)
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def code_prose(path: Path) -> Iterator[str]:
+    text = path.read_text()
+    yield from python_prose(text) if path.suffix == ".py" else C_PROSE.findall(text)
+
+
+def test_code_is_plain_english_in_comments_docstrings_and_messages() -> None:
+    found = []
+    for path in sources(*SUFFIXES, ".cu"):
+        name = str(path.relative_to(ROOT))
+        literals = LITERALS.get(name, set()) | LITERALS.get(name.partition("/")[0], set())
+        for prose in code_prose(path):
+            if prose not in literals:
+                found += [
+                    f"{name}: {m[0]}" for m in NOT_IN_CODE.finditer(ON_THE_WIRE.sub("", prose))
+                ]
+    assert not found
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "# Is told so.",
+        'def f() -> None:\n    """What it tells."""',
+        'raise Refusal(f"{path}: mend it")',
+        'x = """a\nwire"""',
+    ],
+)
+def test_the_prose_of_python_is_found(code: str) -> None:
+    assert NOT_IN_CODE.search("\n".join(python_prose(code)))
+
+
+@pytest.mark.parametrize("code", ["f();  // told", "/* a\n wire */", 'fail("it was asked");'])
+def test_the_prose_of_c_is_found(code: str) -> None:
+    assert NOT_IN_CODE.search("\n".join(C_PROSE.findall(code)))
+
+
+def test_help_is_plain_english() -> None:
+    helps = {verb: parser.format_help() for verb, parser in verb_parsers().items()}
+    assert helps.keys() == set(VERBS)
+    assert not [verb for verb, text in helps.items() if NOT_IN_CODE.search(text)]
 
 
 def test_pages_are_plain_english() -> None:

@@ -25,7 +25,7 @@ def probe_local(
         name: of the topology.
 
     Notes:
-        /sys tells the PCIe tree and AMD's links. NVML tells NVLinks where nvidia-ml-py is
+        /sys has the PCIe tree and AMD's links. NVML reports NVLinks where nvidia-ml-py is
         installed; else a profile can fill them in (`overlay`).
 
     Raises:
@@ -37,7 +37,7 @@ def probe_local(
     if tree.names(DEVICES):
         system = sysfs_system(tree, "/sys", lambda gpus: notes.extend(add_nvlinks(gpus)))
     if system is None and (system := nvml_system("NVML")) is not None:
-        notes.append("no GPU in /sys: NVML tells the GPUs, and NICs are not known")
+        notes.append("no GPU in /sys: NVML reports the GPUs, and NICs are not known")
     if system is None:
         raise Unavailable(
             f"no GPU among the {len(tree.names(DEVICES))} PCI devices of this machine; describe "

@@ -29,7 +29,7 @@ class Rate(NamedTuple):
     assumed: bool = False
 
 
-# Wire latencies in us, from one end of the link to the other.
+# Latencies of links in us, from one end of the link to the other.
 NVLINK_US = 0.3  # TACCL's profile of NDv2: alpha 0.3 us
 NVSWITCH_US = 0.175  # half of 0.35 us through the switch (TE-CCL's DGX-2)
 PCIE_US = 0.44  # (2.6 us GPU to GPU over IB, TACCL, less 0.83 us ib_send_lat) / 4 hops

@@ -12,7 +12,7 @@ _LINKS = ("pcie", "cpu", "c2c")
 def servers(topology: Topology, host: str) -> tuple[frozenset[str], ...]:
     """Return the ids of the nodes of each server of ``host``, those of the first rank first.
 
-    A server is what PCIe and CPUs join. A host with GPUs that no CPU is told of is one.
+    A server is what PCIe and CPUs join. A host whose GPUs have no known CPU is one.
 
     >>> from tuccl.topology import load_profile
     >>> len(servers(load_profile("gb200-nvl72"), "n0")), len(servers(load_profile("dgx-2"), "n0"))

@@ -28,7 +28,7 @@ def signature(topology: Topology) -> str:
 
     Notes:
         Colour refinement (Weisfeiler and Leman 1968), and again with each GPU in turn coloured
-        apart, which tells regular graphs apart that plain refinement does not. Multisets are
+        apart, which separates regular graphs that plain refinement does not. Multisets are
         hashed as sums of 64-bit products, so no order enters.
     """
     graph = _Graph(topology)

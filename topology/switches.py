@@ -97,7 +97,7 @@ class Fabric(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def names_adapters(self) -> bool:
-        """Return whether adapters are told apart, not only the hosts that they are in."""
+        """Return whether adapters are distinguished, not only the hosts that they are in."""
         return any(adapter.guids or adapter.device for adapter in self.adapters)
 
     @property

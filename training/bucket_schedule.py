@@ -1,4 +1,4 @@
-"""A step's calls as planned: buckets in order, and the rules by which they take the wire."""
+"""A step's calls as planned: buckets in order, and the rules by which they take the link."""
 
 from __future__ import annotations
 

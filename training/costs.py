@@ -50,7 +50,7 @@ class Costs:
         return replace(self, by_call={call: scale(cost) for call, cost in self.by_call.items()})
 
     def wire(self, call: str) -> str:
-        """Return what the call occupies: all collectives share the wire, servers have both ways."""
+        """Return what the call occupies: all collectives share a link, servers use both ends."""
         if call.startswith("local"):
             return "links of the host"
         return _WIRES.get(call, "wire")

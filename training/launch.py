@@ -37,7 +37,7 @@ def run_job(
         job: what they do.
         table: folder of the table of the backend ``table``.
         emulation: where ranks run; None: side by side on this machine.
-        progress: is told the results so far after each round.
+        progress: called with the results so far after each round.
 
     Raises:
         TucclError: a rank failed, with its last words; all others are ended.

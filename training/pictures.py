@@ -30,14 +30,14 @@ def _title(run: TrainingRun) -> str:
 
 
 def timeline_svg(run: TrainingRun) -> str:
-    """Return a step as SVG: computing, each wire and its queue; what is exposed is hatched."""
+    """Return a step as SVG: computing, each link and its queue; what is exposed is hatched."""
     tracks, step_us = _tracks(run), run.timeline.step_us
     scale = (_WIDTH - _LEFT - 20) / step_us
     bottom = _TOP + _ROW * len(tracks)
     drawing = Drawing()
     drawing.text(_WIDTH / 2, 20, _title(run), "title")
     drawing.text(
-        _WIDTH / 2, 42, "violet forward, blue backward, orange wire, green update; red: exposed"
+        _WIDTH / 2, 42, "violet forward, blue backward, orange transfer, green update; red: exposed"
     )
     for start, end in run.timeline.exposed:
         x = _LEFT + (start + end) / 2 * scale

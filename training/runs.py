@@ -52,7 +52,7 @@ class MeasuredRun(TrainingRun):
 
 
 Progress = Callable[[Sequence[MeasuredRun]], None]
-"""Is told the runs as they are after each round."""
+"""Called with the runs so far after each round."""
 
 
 def replay_training(
@@ -73,7 +73,7 @@ def replay_training(
 
     Several hosts are emulated, with rates and bytes times ``scale`` and times as they are. All
     methods go in turns, each by the table's programs and by Gloo where there is a table;
-    ``progress`` is told the runs so far after each round. Parameter servers are ``servers`` further
+    ``progress`` gets the runs so far after each round. Parameter servers are ``servers`` further
     hosts, or share the first of the workers' hosts; 0 share all of them.
 
     Raises:

@@ -33,7 +33,7 @@ _COLLECTIVES = ("allreduce", "reduce-scatter", "allgather", "broadcast")
 def interpolated(us_of: Callable[[int], float]) -> Cost:
     """Return the cost that ``us_of`` gives at powers of two and half way, straight between them.
 
-    ``us_of`` is asked once for a size, and only as sizes come up.
+    ``us_of`` is called once for a size, and only as sizes come up.
 
     >>> interpolated(lambda nbytes: nbytes / 2)(1280)
     640.0

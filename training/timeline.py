@@ -88,8 +88,8 @@ def gaps(spans: tuple[Span, ...], step_us: float) -> tuple[tuple[float, float], 
     return tuple(gaps)
 
 
-class _Wire:
-    """A wire: it moves one call at a time, the least key first."""
+class _Link:
+    """A link: it moves one call at a time, the least key first."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[float, int, Callable[[], None]]] = []
@@ -105,7 +105,7 @@ class _Run:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._number = count()
         self._now = 0.0
-        self._wires: dict[str, _Wire] = {}
+        self._links: dict[str, _Link] = {}
         self._of_layer: list[int] = [0] * self._layers
         for bucket in schedule.buckets:
             for layer in range(bucket.first, bucket.last):
@@ -195,10 +195,10 @@ class _Run:
             self._post(step, number, bucket, 0, float(number))
 
     def _post(self, step: int, number: int, bucket: Bucket, stage: int, key: float) -> None:
-        """Hand the bucket's call of ``stage`` to its wire, at which it waits."""
+        """Hand the bucket's call of ``stage`` to its link, where it waits."""
         call = self._schedule.calls[stage]
         track, us = self._costs.wire(call), self._costs.of(call)(bucket.nbytes)
-        wire = self._wires.setdefault(track, _Wire())
+        link = self._links.setdefault(track, _Link())
         posted = self._now
 
         def begin() -> None:
@@ -206,18 +206,18 @@ class _Run:
             if self._now > posted:
                 self._span("queue", f"queue of {track}", name, posted, self._now)
             self._span("wire", track, name, self._now, self._now + us)
-            self._at(self._now + us, lambda: self._moved(step, number, bucket, stage, wire))
+            self._at(self._now + us, lambda: self._moved(step, number, bucket, stage, link))
 
-        heapq.heappush(wire.waiting, (key, next(self._number), begin))
-        self._serve(wire)
+        heapq.heappush(link.waiting, (key, next(self._number), begin))
+        self._serve(link)
 
-    def _serve(self, wire: _Wire) -> None:
-        if not wire.busy and wire.waiting:
-            wire.busy = True
-            heapq.heappop(wire.waiting)[2]()
+    def _serve(self, link: _Link) -> None:
+        if not link.busy and link.waiting:
+            link.busy = True
+            heapq.heappop(link.waiting)[2]()
 
-    def _moved(self, step: int, number: int, bucket: Bucket, stage: int, wire: _Wire) -> None:
-        wire.busy = False
+    def _moved(self, step: int, number: int, bucket: Bucket, stage: int, link: _Link) -> None:
+        link.busy = False
         schedule = self._schedule
         if schedule.calls[stage] == schedule.credited and schedule.credit_bytes:
             self._credit = min(self._credit + bucket.nbytes, float(schedule.credit_bytes))
@@ -234,7 +234,7 @@ class _Run:
             ordered = schedule.server_order and schedule.calls[stage + 1] == "pull"
             key = bucket.priority if ordered else next(self._number)
             self._post(step, number, bucket, stage + 1, float(key))
-        self._serve(wire)
+        self._serve(link)
 
     def _reduced(self, step: int, bucket: Bucket) -> None:
         done = self._finished[step] = self._finished.get(step, 0) + 1

@@ -219,7 +219,7 @@ def _search(
                 if kind == "result":
                     return cast(bytes, value)
                 timing = kind == "timing" and bool(value)
-                if value:  # an evaluation tells the end of its timing, too
+                if value:  # an evaluation reports the end of its timing, too
                     queue.put(pickle.dumps((name, kind, value)))
         except (EOFError, OSError, pickle.UnpicklingError):
             return None

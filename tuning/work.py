@@ -36,7 +36,7 @@ def no_progress(done: int, total: int, what: str) -> None:
 class Work:
     """All that the results of a tune depend on; another process gets it pickled.
 
-    ``session`` tells the tunes with a time limit apart: each may search its tasks for longer.
+    ``session`` distinguishes the tunes with a time limit: each may search its tasks for longer.
     """
 
     executor: Executor

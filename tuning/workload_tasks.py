@@ -65,7 +65,7 @@ def job_tasks(
 
     Args:
         workload: The job's calls; their measured times count where all have one.
-        times_of: The times of a collective's candidates; the default is asked for.
+        times_of: The times of a collective's candidates; the default's are used.
         ranks: Of the machine.
         budget: Evaluations at full effort, for each task on average.
 

@@ -102,10 +102,10 @@ def with_rates(topology: Topology, mbps: list[float]) -> Topology:
     links = []
     for link in topology.links:
         host = next((i for i, h in enumerate(topology.hosts) if link.src.startswith(f"{h}/")), None)
-        wire = link.kind == "network" and host is not None
+        is_uplink = link.kind == "network" and host is not None
         links.append(
             msgspec.structs.replace(link, bandwidth=mbps[host] / 8e3)
-            if wire and host is not None
+            if is_uplink and host is not None
             else link
         )
     return msgspec.structs.replace(topology, links=tuple(links))

@@ -1,4 +1,4 @@
-"""One rank of the peer Gloo: ``gloo_rank.py SOCKET``, started by a launcher that tells ranks.
+"""One rank of the peer Gloo: ``gloo_rank.py SOCKET``, started by a launcher that sets ranks.
 
 It speaks the worker's language: calls come in by the Unix socket, results and signs
 of life go out. It is a program of its own and imports nothing of ours.

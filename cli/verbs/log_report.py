@@ -88,7 +88,7 @@ def _summary(found: tuple[Verdict, ...]) -> Iterator[str]:
         counts = f"{v.loaded} of {v.processes} processes loaded it, {v.with_table} hold a table"
         used = f", {v.used} used it" if v.plugin != "scheduler" else ""
         yield f"{v.plugin}: {state}; {counts}{used}"
-        yield from (f"  {mend}" for mend in v.mends)
+        yield from (f"  {remedy}" for remedy in v.remedies)
 
 
 def _torch(groups: list[TorchGroup]) -> Iterator[str]:

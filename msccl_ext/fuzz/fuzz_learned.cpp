@@ -1,5 +1,5 @@
 // One input of the fuzzer: any bytes are refused in one line, or times whose ranking is an order of
-// the table's candidates and that read back as they were. With its checksums mended, the same input
+// the table's candidates and that read back as they were. With correct checksums, the same input
 // reaches the lines' own checks.
 #include <cstddef>
 #include <cstdint>
@@ -37,7 +37,7 @@ void read(std::string_view text) {
 }
 
 /// The text as if it had been learned with our table, sealed.
-std::string mended(std::string text) {
+std::string with_checksums(std::string text) {
   const std::size_t head = text.find("table ");
   if (head != text.npos && text.size() - head >= 6 + 64)
     text.replace(head + 6, 64, tuccl::hex(table()->sha256()));
@@ -51,6 +51,6 @@ std::string mended(std::string text) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
   read(text);
-  read(mended(text));
+  read(with_checksums(text));
   return 0;
 }

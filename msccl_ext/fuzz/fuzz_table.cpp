@@ -1,5 +1,5 @@
 // One input of the fuzzer: any bytes are refused in one line, or a table in which every call finds
-// a candidate that is there. With its checksum mended, the same input reaches the lines' own
+// a candidate that is there. With its checksum corrected, the same input reaches the lines' own
 // checks.
 #include <cstddef>
 #include <cstdint>

@@ -152,7 +152,7 @@ GroupAgreement agree_for_job(const char* plugin, LoadedTable loaded, const Log& 
   if (!agreement) {
     const int processes = processes_of_job();
     if (processes == 0) {
-      log.inform("the launcher does not say how many processes there are: nobody is asked");
+      log.inform("the launcher does not say how many processes there are: no rank is queried");
       return without_group(std::move(loaded), log);
     }
     const int ranks = loaded.table ? loaded.table->ranks() : 0;

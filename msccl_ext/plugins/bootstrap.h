@@ -14,7 +14,7 @@ namespace tuccl::plugin {
 struct GroupAgreement {
   select::Agreement agreement;                  ///< Without a table: the default for every call.
   std::string folder;                           ///< Of the table, as this rank names it.
-  std::unique_ptr<select::ControlGroup> group;  ///< Null where no other rank was asked.
+  std::unique_ptr<select::ControlGroup> group;  ///< Null where no other rank was queried.
 };
 
 /// Whether the ranks of this job can ask each other: TUCCL_BOOTSTRAP names a rendezvous server.
@@ -28,7 +28,7 @@ GroupAgreement agree_for_communicator(std::uint64_t communicator, int ranks, Loa
 
 /// The same for runtimes that do not name communicators: all processes of the job agree once, at
 /// the first communicator of each, and keep to it as long as they live, whatever they load and
-/// unload. `plugin` tells this plugin's group from another's.
+/// unload. `plugin` distinguishes this plugin's group from another's.
 GroupAgreement agree_for_job(const char* plugin, LoadedTable table, const Log&);
 
 /// TUCCL_EXPLORE: one of how many calls tries another candidate; none where it is not set.

@@ -10,7 +10,7 @@ namespace tuccl::plugin {
 struct LoadedTable {
   std::shared_ptr<const select::Table> table;  ///< Null where there is none to use.
   std::string folder;
-  std::string refusal;  ///< One line for people; empty where none was asked for.
+  std::string refusal;  ///< One line for people; empty where none was requested.
 };
 
 /// Reads TUCCL_TABLE, a table's folder, once for all that hold it at a time: communicators come and

@@ -105,8 +105,8 @@ TUCCL_NCCL_SERVED(NAME)
 
 /// The real NCCL: TUCCL_NCCL_LIBRARY's, or what the loader has or finds; never this library.
 void* real_library() {
-  const char* asked = std::getenv("TUCCL_NCCL_LIBRARY");
-  const char* path = asked == nullptr ? "libnccl.so.2" : asked;
+  const char* setting = std::getenv("TUCCL_NCCL_LIBRARY");
+  const char* path = setting == nullptr ? "libnccl.so.2" : setting;
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   Dl_info real{}, here{};
   const bool is_own = library != nullptr && dladdr(dlsym(library, "ncclGetVersion"), &real) != 0 &&

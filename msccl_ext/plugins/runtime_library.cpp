@@ -61,7 +61,7 @@ std::string RuntimeLibrary::fault() const {
            std::to_string(version / 100 % 100) +
            ") never connects the programs of an external scheduler; export the table and use the "
            "built-in one (MSCCL_ALGO_DIR, MSCCL_SCHEDULER=none), or set "
-           "TUCCL_SCHEDULER_CONNECTS=1 where it was mended (docs/reference/msccl.md)";
+           "TUCCL_SCHEDULER_CONNECTS=1 where it was fixed (docs/reference/msccl.md)";
   return "";
 }
 

@@ -182,17 +182,17 @@ void Scheduler::select(abi::MscclParameters& call) noexcept {
   if (element == 0) return;
   const std::optional<Seen> as = seen(call, element);
   if (!as) return;
-  std::optional<select::Call> asked = call_of(call, *as, element);
-  if (!asked) return;
-  asked->signature = table_->signature();
-  const select::Decision decision = selector_->choose(*asked);
+  std::optional<select::Call> query = call_of(call, *as, element);
+  if (!query) return;
+  query->signature = table_->signature();
+  const select::Decision decision = selector_->choose(*query);
   if (decision.is_default) return;
   const Loaded* programs = loaded(call.rank);
   if (programs == nullptr) return;
   const auto fits = [&](const select::CandidateRecord& c) {
     if (!c.is_program()) return true;  // NCCL runs it, as the tuner plugin says
-    return programs->handles[c.program] >= 0 && usable(c, asked->nbytes, as->any_placement) &&
-           asked->nbytes / element % c.nchunks == 0 &&
+    return programs->handles[c.program] >= 0 && usable(c, query->nbytes, as->any_placement) &&
+           query->nbytes / element % c.nchunks == 0 &&
            (c.placements >> (as->in_place ? 1 : 0) & 1) != 0;
   };
   const select::CandidateRecord* found = usable_candidate(*table_, decision, fits);

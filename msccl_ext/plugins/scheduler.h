@@ -14,7 +14,7 @@
 
 namespace tuccl::plugin {
 
-/// Chooses MSCCL programs for the calls of this process. A communicator is not told apart from
+/// Chooses MSCCL programs for the calls of this process. A communicator is not distinguished from
 /// another with as many ranks, and calls cannot be counted: so nothing is tried out here.
 class Scheduler {
  public:

@@ -17,7 +17,7 @@ namespace tuccl::plugin {
 
 inline constexpr std::size_t kFunctions = 5;  ///< Of abi::Function.
 
-/// A call as every version of the tuner interface tells of it.
+/// A call as every version of the tuner interface passes it.
 struct Ask {
   abi::Function function;
   std::size_t nbytes;  ///< The whole array; of several operations in a group, their sum.
@@ -25,15 +25,15 @@ struct Ask {
   bool registered;     ///< Registered buffers, or a CUDA graph: other kernels than were timed.
 };
 
-/// A communicator as the interface tells of it.
+/// A communicator as the interface describes it.
 struct Communicator {
   std::size_t ranks;
   std::size_t nodes;
-  /// Equal on all its ranks; they are counted then. nullopt of interfaces that tell none.
+  /// Equal on all its ranks; they are counted then. nullopt of interfaces without it.
   std::optional<std::uint64_t> id;
 };
 
-/// What one communicator is told: no NCCL type but numbers, no error, no lock, no allocation
+/// The advice for one communicator: no NCCL type but numbers, no error, no lock, no allocation
 /// once it is made.
 class Tuner {
  public:
@@ -54,7 +54,7 @@ class Tuner {
     return found;
   }
 
-  /// The chunk in bytes for the call that was asked about last, as NCCL runs it; 0: NCCL's own.
+  /// The chunk in bytes for the call that was advised last, as NCCL runs it; 0: NCCL's own.
   /// With one channel `nbytes` may be a channel's part of the call (src/enqueue.cc of NCCL 2.30).
   std::size_t chunk_bytes(abi::Function function, std::size_t nbytes, int algorithm, int protocol,
                           int channels) noexcept;
@@ -77,7 +77,7 @@ class Tuner {
   /// neither for which call nor whether it took the advice: after several calls nobody knows.
   struct Latest {
     std::atomic<bool> asked_chunk{true};
-    std::atomic<int> calls{0};  ///< Since the chunk was last asked for.
+    std::atomic<int> calls{0};  ///< Since the chunk was last requested.
     std::atomic<std::size_t> nbytes{0};
     std::atomic<std::uint32_t> candidate{select::kNoIndex};  ///< kNoIndex: the call is left alone.
   };

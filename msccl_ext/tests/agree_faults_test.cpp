@@ -164,7 +164,7 @@ void a_rank_broken_in_the_middle(int rank, Where where, bool killed) {
   ::close(broken[0]);
 }
 
-/// Who met does not need the meeting point any more; who comes afterwards is told.
+/// Ranks that met do not need the meeting point any more; a later one gets an error.
 void the_meeting_point_dies() {
   const Folder folder;
   write_table(folder.path(), 8);

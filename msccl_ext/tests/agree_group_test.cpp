@@ -133,7 +133,7 @@ void ranks_agree_and_learn() {
 }
 
 /// A ranking is adopted only when all are past the call that the last one began with: a selector
-/// tells two apart.
+/// distinguishes two.
 void adoptions_do_not_overtake_each_other() {
   const auto table = Table::parse(uniform_table(8), "t");
   in_group(2, milliseconds(20000), [&](ControlGroup& group) {

@@ -288,8 +288,8 @@ Program one_way(int nchunks) {
 }
 
 template <class Thread>
-Verdict told(const char* what, const Call& call, int threads,
-             std::uint64_t first_step = kFirstStep) {
+Verdict judged(const char* what, const Call& call, int threads,
+               std::uint64_t first_step = kFirstStep) {
   const Verdict out = explore<Thread>(call, threads, first_step);
   std::printf("%-28s %-6s %d threads: %zu states, %zu orders, %zu ended%s%s\n", what,
               std::string(to_string(call.knobs.protocol)).c_str(), threads, out.states, out.orders,
@@ -299,7 +299,7 @@ Verdict told(const char* what, const Call& call, int threads,
 
 template <class Thread>
 bool right(const char* what, const Call& call, int threads, std::uint64_t first_step = kFirstStep) {
-  const Verdict out = told<Thread>(what, call, threads, first_step);
+  const Verdict out = judged<Thread>(what, call, threads, first_step);
   return !out.wrong && !out.stuck && out.ended > 0;
 }
 

@@ -68,7 +68,7 @@ std::int64_t wrong(const Call& call) {
   return sum;
 }
 
-/// Frames cut anywhere, messages before their receives, large ones asked for.
+/// Frames cut anywhere, messages before their receives, large ones by request.
 void programs_come_out_right() {
   for (const Program& p : corpus())
     for (const Protocol protocol : {Protocol::kSimple, Protocol::kLL})

@@ -34,7 +34,7 @@ Function* nccl(const char* name) {
   return symbol<Function>(TUCCL_NCCL, name);
 }
 
-/// What NCCL itself was called for since this was last asked.
+/// The calls of NCCL itself since this was last called.
 std::string recorded() { return symbol<const char*()>(TUCCL_REAL, "recorded")(); }
 
 int all_reduce(std::vector<int>& data, Handle comm, int type = kInt32) {

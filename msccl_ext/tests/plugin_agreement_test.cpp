@@ -245,7 +245,7 @@ std::vector<std::string> picked(int ranks, const std::function<void(int)>& chang
   return out;
 }
 
-/// The MSCCL scheduler is told of no communicator either.
+/// The MSCCL scheduler gets no communicator either.
 void schedulers_settle_for_the_job() {
   const Folder folder(uniform_table(8, kRanks));
   for (int i = 0; i < 128; ++i)
@@ -347,8 +347,8 @@ std::uint64_t times_dropped(const std::string& log) {
 }
 
 double soak_seconds() {
-  const char* asked = std::getenv("TUCCL_SOAK_S");
-  return asked == nullptr ? 8 : std::atof(asked);
+  const char* seconds = std::getenv("TUCCL_SOAK_S");
+  return seconds == nullptr ? 8 : std::atof(seconds);
 }
 
 /// Epochs change under load: what is fast and what is slow turns round again and again, on several

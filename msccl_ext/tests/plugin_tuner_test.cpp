@@ -247,7 +247,7 @@ void threads_and_communicators_do_not_meet() {
   heard();
 }
 
-/// One communicator asked by several threads at once: NCCL does not, a plugin must not mind.
+/// One communicator called by several threads at once: NCCL does not, a plugin must not mind.
 void one_communicator_stands_many_threads() {
   const Folder folder(stock_table());
   const TunerHost host(TUCCL_TUNER, 6);

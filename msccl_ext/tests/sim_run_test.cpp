@@ -39,7 +39,7 @@ void simple_is_stored_and_forwarded_by_slice() {
   const double m = 1 << 20;
   const SimResult r = simulate(p, {}, star(3, 10, 0.5), {}, 1 << 20);
   CHECK(near(r.time_us, 2 * 0.5 + 1.5 * m / 10e3));
-  // Cut-through: one link's time. The wire carries twice the bytes.
+  // Cut-through: one link's time. The link carries twice the bytes.
   const Knobs ll{.protocol = Protocol::kLL, .buffer_bytes = 8 << 20};
   const SimResult cut = simulate(p, ll, star(3, 10, 0.5), {}, 1 << 19);
   CHECK(near(cut.time_us, 2 * 0.5 + 2 * (m / 2) / 10e3));

@@ -68,14 +68,14 @@ void fair_after_any_history() {
     w.links.network = &w.network;
     Sharing sharing(w.links);
     double now = 0;
-    double asked = 0;
+    double started = 0;
     for (int event = 0; event < 150; ++event) {
       if (random() % 5 < 3) {
         for (int n = static_cast<int>(random() % 4); n >= 0; --n) {
           const int b = static_cast<int>(random() % w.flows.size());
           const double bytes = 1 + random() % 10000;
           sharing.start(now, b, bytes, b);
-          asked += bytes;
+          started += bytes;
           ++w.flows[b];
         }
       } else if (std::isfinite(sharing.next_end())) {
@@ -97,7 +97,7 @@ void fair_after_any_history() {
       CHECK(sharing.busy_us(static_cast<int>(l), now) <= now * (1 + 1e-12));
       capacity += w.links.capacity[l];
     }
-    CHECK(now >= asked / capacity * (1 - 1e-9));
+    CHECK(now >= started / capacity * (1 - 1e-9));
   }
 }
 

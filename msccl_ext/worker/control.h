@@ -14,7 +14,7 @@
 namespace tuccl::worker {
 
 /// A Unix socket with frames: four bytes of length (little endian), a letter, text. A thread of
-/// its own reads it and tells where the rank stands while a call runs, so that this is known even
+/// its own reads it and reports where the rank is while a call runs, so that this is known even
 /// of a rank that hangs inside MPI. When `tuccl` is gone the process ends at once.
 class Control {
  public:
@@ -27,7 +27,7 @@ class Control {
   /// The next call's text; nullopt when the worker shall end.
   std::optional<std::string> next_call();
 
-  /// From now on the place of `watch` is told; null: no call runs.
+  /// From now on the place of `watch` is reported; null: no call runs.
   void set_watch(const Watch* watch);
 
  private:

@@ -17,7 +17,7 @@ namespace {
 constexpr int kCannotStart = 1;                // exit code
 constexpr unsigned long kTimerSlackNs = 1000;  // sleeps are short here
 
-/// Runs what is asked; the answer's text.
+/// Runs the request; returns the answer's text.
 std::string run_text(const std::string& text, const tuccl_mpi_glue& glue, MpiTransport& transport,
                      Control& control, Watch& watch) {
   control.set_watch(&watch);

@@ -120,7 +120,7 @@ static int check(int slot, MPI_Status* status) {
   return -1;
 }
 
-/* Ended, and not yet told: indices[ended_first, ended_first + ended_count). */
+/* Ended, and not yet reported: indices[ended_first, ended_first + ended_count). */
 static int ended_first;
 static int ended_count;
 

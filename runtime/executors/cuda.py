@@ -64,7 +64,7 @@ def _loaded(path: Path) -> ctypes.CDLL:
         raise Unavailable(f"{path}: cannot be loaded: {error}") from error
     text = ctypes.POINTER(ctypes.c_void_p)
     if not hasattr(library, "tucclDevices"):
-        raise Unavailable(f"{path}: is not tuccl's library; unset TUCCL_CUDA_LIBRARY, or mend it")
+        raise Unavailable(f"{path}: is not tuccl's library; correct or unset TUCCL_CUDA_LIBRARY")
     library.tucclDevices.argtypes = [text]
     library.tucclRunCall.argtypes = [
         *(ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_int), ctypes.c_int),
@@ -140,10 +140,10 @@ class CudaExecutor(DataExecutor):
     def run(self, call: Call) -> Sequence[RankResult]:
         """Return each rank's result of one call."""
         library, text = loaded_library(), ctypes.c_void_p()
-        told = call.text.encode()
+        request = call.text.encode()
         devices = (ctypes.c_int * len(self._devices))(*self._devices)
         code = library.tucclRunCall(
-            *(told, len(told), devices, len(devices), self._timeout_s, ctypes.byref(text))
+            *(request, len(request), devices, len(devices), self._timeout_s, ctypes.byref(text))
         )
         answer = _taken(library, text)
         if code == _STUCK:

@@ -179,7 +179,7 @@ class Executor(ABC):
 
     @property
     def supported_knobs(self) -> KnobGrid:
-        """The knobs that change what it does, each value that it tells apart."""
+        """The knobs that change what it does, each value that it distinguishes."""
         return WHOLE_GRID
 
     def time_plan(self, plan: ExecutionPlan, nbytes: int, *, repeats: int = 1) -> Timing:

@@ -56,7 +56,7 @@ class Launch:
 def usual_launch(mpi: Mpi) -> Launch:
     """Return how ``mpi`` starts ranks that share this machine's processors.
 
-    Open MPI is told to send long messages over TCP, unless the environment says otherwise
+    Open MPI gets an option to send long messages over TCP, unless the environment says otherwise
     (``OMPI_MCA_btl_tcp_flags``) or ``mpi`` is to be as shipped.
     """
     options = _OPTIONS[mpi.family]

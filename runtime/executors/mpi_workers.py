@@ -1,4 +1,4 @@
-"""A set of worker processes, one a rank: started, told what to run, watched, ended.
+"""A set of worker processes, one a rank: starts them, sends them calls, watches and ends them.
 
 Each worker has a Unix socket of its own to this process: calls and results, and while a call runs
 a sign of life five times a second that says how far the rank is and what it waits for. So a rank

@@ -39,11 +39,11 @@ def paired_timings(
 
     A round times every candidate once, each round in the opposite order of the one before: what
     disturbs the machine for a while disturbs all alike. Without noise one round is enough, and
-    is all that is run. ``until`` is asked with the rounds that are done, and ends it before
+    is all that is run. ``until`` is called with the rounds that are done, and ends it before
     ``rounds`` are.
 
     Raises:
-        InputError: no round was asked for; and what ``executor`` raises.
+        InputError: no round was requested; and what ``executor`` raises.
     """
     if rounds < 1:
         raise InputError(f"{rounds} rounds: expected at least one")

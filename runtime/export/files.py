@@ -127,10 +127,10 @@ def export(
     channels = max((rule.program.nchannels for rule in chosen.rules), default=0)
     if dialect == "executor" and channels > 1:
         variable = f"NCCL_MIN_NCHANNELS={channels}"
-        told = (
+        note = (
             f"the executor's releases for NCCL 2.17 and 2.18 need {variable}; `tuccl run` sets it"
         )
-        notes = (*notes, told)
+        notes = (*notes, note)
     return Export(files, notes, chosen.buffers, stored.lookup.signature, config, channels)
 
 

@@ -265,7 +265,7 @@ def _advice(sources: list[PlanSource]) -> Iterator[str]:
 
 
 class _Lowered:
-    """Verdicts on the table's programs as plans, each asked for once."""
+    """Verdicts on the table's programs as plans, each computed once."""
 
     def __init__(self, stored: Table, notes: list[str]) -> None:
         self._stored = stored

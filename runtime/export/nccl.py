@@ -120,4 +120,4 @@ def csv_notes(table: LookupTable, dialect: str) -> Iterator[str]:
         "grouped and registered calls too"
     )
     if any(line.min_bytes % table.ranks for line in lines):
-        yield f"sizes are told per rank: edges move up to multiples of {table.ranks} bytes"
+        yield f"NCCL passes sizes per rank: edges move up to multiples of {table.ranks} bytes"

@@ -130,7 +130,7 @@ def _exportable(stored: Table, notes: list[str]) -> Iterator[Entry]:
 
 
 class _Proofs:
-    """Verdicts of the verifier on the table's programs in one dialect, each asked for once."""
+    """Verdicts of the verifier on the table's programs in one dialect, each computed once."""
 
     def __init__(self, stored: Table, dialect: str) -> None:
         self._stored = stored

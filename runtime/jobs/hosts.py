@@ -34,7 +34,7 @@ __all__ = [
 HostLauncher = Literal["ssh", "slurm", "mpi"]
 HOST_LAUNCHERS: tuple[HostLauncher, ...] = get_args(HostLauncher)
 
-# What tells a host's topology over there besides tuccl itself: what vendors' drivers bring along.
+# Tools besides tuccl that print a host's topology over there: vendors' drivers bring them.
 _TOOLS: Mapping[str, tuple[tuple[str, ...], Reader[Topology]]] = {
     "nvidia-smi": (("nvidia-smi", "topo", "-m"), SMI_TOPO),
     "rocm-smi": (("rocm-smi", "--showtopo"), ROCM_SMI),
@@ -138,7 +138,7 @@ def probe_hosts(
         launcher: what starts a program there.
         tuccl: tuccl over there, a name or a path, where it is the tool.
         limit_s: how long a host may take.
-        at_once: how many are asked at a time.
+        at_once: how many are queried at a time.
         tool: one of `HOST_TOOLS`: ``tuccl probe``, or where that is not installed a vendor's
             ``nvidia-smi topo -m`` or ``rocm-smi --showtopo``, which tell less.
 
@@ -183,8 +183,8 @@ def _answer(host: str, finished: Finished, program: str, tool: str, limit_s: flo
             start = finished.out.find(_START)
             text = finished.out[start:] if start >= 0 else ""
             topology = decode_topology(text[: text.rfind("}") + 1].encode(), host)
-            told = (line for line in lines if line.startswith("warning: "))
-            warnings = tuple(line.removeprefix("warning: ") for line in told)
+            printed = (line for line in lines if line.startswith("warning: "))
+            warnings = tuple(line.removeprefix("warning: ") for line in printed)
     except InputError as error:
         return HostAnswer(None, reason=f"answers with no topology: {error}")
     return HostAnswer(topology, tuple(f"{host}: {line}" for line in warnings))

@@ -215,8 +215,8 @@ def channel_variables(channels: int, dialect: str) -> dict[str, str]:
     """
     if dialect != "executor" or channels < 1:
         return {}
-    asked = os.environ.get("NCCL_MIN_NCHANNELS", "")
-    return {"NCCL_MIN_NCHANNELS": str(max(channels, int(asked) if asked.isdecimal() else 0))}
+    setting = os.environ.get("NCCL_MIN_NCHANNELS", "")
+    return {"NCCL_MIN_NCHANNELS": str(max(channels, int(setting) if setting.isdecimal() else 0))}
 
 
 def _buffer_variables(exported: Export, dialect: str) -> dict[str, str]:

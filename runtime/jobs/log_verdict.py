@@ -21,7 +21,7 @@ _AGAIN = "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,TUNING"
 class Verdict:
     """Of one plugin in all processes: how many loaded it, hold a table, and used it.
 
-    ``ok`` is whether it did its work in every process that could show it; ``mends`` says what to
+    ``ok`` is whether it did its work in every process that could show it; ``remedies`` says what to
     do, one line each. The tuner chooses on every rank, but each choice is said once a process.
     """
 
@@ -31,7 +31,7 @@ class Verdict:
     with_table: int
     used: int
     ok: bool
-    mends: tuple[str, ...]
+    remedies: tuple[str, ...]
 
 
 def verdicts(log: JobLog) -> tuple[Verdict, ...]:
@@ -63,44 +63,44 @@ def _scheduler(log: JobLog) -> Verdict:
     if not tables and not refused:
         return _built_in(processes)
     events = _events(processes)
-    mends = [f"refused: {why}" for why in dict.fromkeys(refused)]
-    mends += [f"MSCCL: {words}" for words in events]
+    remedies = [f"refused: {why}" for why in dict.fromkeys(refused)]
+    remedies += [f"MSCCL: {words}" for words in events]
     if tables < len(processes) and not refused:
-        mends.append(
+        remedies.append(
             f"{len(processes) - tables} of {len(processes)} processes did not load it: ranks that "
             "choose differently hang; hand MSCCL_SCHEDULER and TUCCL_TABLE on to every host"
         )
     used = sum(p.msccl_calls > 0 for p in processes)
     ok = tables >= len(processes) and not _failed(events) and not refused
-    return Verdict("scheduler", len(processes), tables, tables, used, ok, tuple(mends))
+    return Verdict("scheduler", len(processes), tables, tables, used, ok, tuple(remedies))
 
 
 def _built_in(processes: list[Process]) -> Verdict:
     """MSCCL's own scheduler, which loads a folder or the fork a list of files."""
     events = _events(processes)
-    mends = [f"MSCCL: {words}" for words in events]
+    remedies = [f"MSCCL: {words}" for words in events]
     calls = [p.msccl_calls for p in processes]
     programs = dict.fromkeys(path for p in processes for path in p.msccl_programs)
     source = ", ".join(programs) or "MSCCL_ALGO_DIR"
     is_fork = any(path.endswith(".xml") for path in programs)
     used = sum(n > 0 for n in calls)
     if used:
-        mends.append(f"programs of {source} served {max(calls)} calls of a process")
+        remedies.append(f"programs of {source} served {max(calls)} calls of a process")
     elif is_fork:
-        mends.append(f"the fork loaded {source}; it does not log which calls they serve")
+        remedies.append(f"the fork loaded {source}; it does not log which calls they serve")
     else:
-        mends.append(
+        remedies.append(
             f"no call of a program of {source} is logged: none fits the job's calls, or "
             f"NCCL_DEBUG_SUBSYS lacks INIT (RCCL: COLL); log with {_AGAIN},COLL"
         )
     if 0 < used < len(processes):
-        mends.append(
+        remedies.append(
             f"{len(processes) - used} of {len(processes)} processes ran none: ranks that choose "
             "differently hang; hand MSCCL_ALGO_DIR on to every host"
         )
     served = used if not is_fork else sum(bool(p.msccl_programs) for p in processes)
     ok = 0 < len(processes) == served and not _failed(events)
-    return Verdict("scheduler", len(processes), len(processes), 0, used, ok, tuple(mends))
+    return Verdict("scheduler", len(processes), len(processes), 0, used, ok, tuple(remedies))
 
 
 def _events(processes: list[Process]) -> list[str]:
@@ -128,11 +128,11 @@ def _verdict(plugin: Plugin, processes: list[Process]) -> Verdict:
     used = sum(bool(s.used) for s in reports)
     shows_use = plugin == "tuner"
     ok = 0 < len(reports) == loaded == tables and (used > 0 or not shows_use)
-    mends = tuple(dict.fromkeys(_mends(plugin, processes, loaded, tables, used)))
-    return Verdict(plugin, len(reports), loaded, tables, used, ok, mends)
+    remedies = tuple(dict.fromkeys(_remedies(plugin, processes, loaded, tables, used)))
+    return Verdict(plugin, len(reports), loaded, tables, used, ok, remedies)
 
 
-def _mends(
+def _remedies(
     plugin: Plugin, processes: list[Process], loaded: int, tables: int, used: int
 ) -> Iterator[str]:
     variable = _VARIABLES[plugin]

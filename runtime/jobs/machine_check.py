@@ -24,8 +24,8 @@ def changed_machine(
     ``current`` is a description of the machine as it is: then signatures are compared, or hosts
     alone where the network was measured in one of the two only (`differences`). Without one
     this host is probed (below ``root``), where it has GPUs, and compared with the hosts of
-    ``tuned`` as far as /sys tells: by signature where ``tuned`` was probed from there too, else by
-    the number of GPUs. It tells neither NVLink nor the other hosts.
+    ``tuned`` as far as /sys shows: by signature where ``tuned`` was probed from there too, else by
+    the number of GPUs. It shows neither NVLink nor the other hosts.
 
     >>> from tuccl.topology import join, load_profile
     >>> dgx = load_profile("dgx-1v")

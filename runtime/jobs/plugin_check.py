@@ -28,7 +28,7 @@ class PluginAnswer:
     """A row of the table's explanation, and the plugin's answer to it.
 
     ``plugin`` names the candidate that it chose, at every size in ``sizes``; None where no plugin
-    is ever asked (``why``). ``agrees`` says whether Python's selection chooses the same at each.
+    is ever called (``why``). ``agrees`` says whether Python's selection chooses the same at each.
     """
 
     row: Explanation

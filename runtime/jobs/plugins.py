@@ -1,4 +1,4 @@
-"""The plugins that runtimes load: where they are, and what they answer when asked."""
+"""The plugins that runtimes load: where they are, and their answers to queries."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ANSWER_S = 60
 
 @dataclass(frozen=True)
 class TunerCall:
-    """A call as NCCL tells a tuner of it: ``nbytes`` is the whole array."""
+    """A call as NCCL passes it to a tuner: ``nbytes`` is the whole array."""
 
     collective: str
     nbytes: int
@@ -52,7 +52,7 @@ class TunerCall:
 
 @dataclass(frozen=True)
 class SchedulerCall:
-    """A call as an MSCCL runtime tells a scheduler of it: ``count`` is the API's, per rank."""
+    """A call as an MSCCL runtime passes it to a scheduler: ``count`` is the API's, per rank."""
 
     collective: str
     count: int
@@ -126,7 +126,7 @@ def ask_tuner(
     its interface, for a communicator of ``ranks`` on ``hosts``, with nothing forbidden.
 
     Raises:
-        InputError: a call cannot be asked, or the plugin broke a rule of its interface.
+        InputError: a call cannot be queried, or the plugin broke a rule of its interface.
         Unavailable: the plugin or its host is not installed.
     """
     arguments = ["tuner", str(plugin_path("tuner")), str(version), str(ranks), str(hosts)]
@@ -139,11 +139,11 @@ def ask_scheduler(
 ) -> list[Path | None]:
     """Return the program that the scheduler plugin itself picks for each of ``calls``, or None.
 
-    ``nccl_version`` is the runtime's as ncclGetVersion tells it: from 2.20 on (22000) the plugin
+    ``nccl_version`` is the runtime's as ncclGetVersion gives it: from 2.20 on (22000) the plugin
     refuses, since those never connect its programs (docs/reference/msccl.md).
 
     Raises:
-        InputError: a call cannot be asked, or the plugin broke a rule of its interface.
+        InputError: a call cannot be queried, or the plugin broke a rule of its interface.
         Unavailable: the plugin or its host is not installed.
     """
     arguments = ["scheduler", str(plugin_path("scheduler")), str(nccl_version), str(ranks)]
@@ -169,7 +169,7 @@ def _knobs(answer: str) -> NcclKnobs | None:
 
 
 def _answers(arguments: Sequence[str], lines: Iterable[str], table: Path) -> list[str]:
-    """One line of answer for each line asked, from the plugin in a process of its own."""
+    """One line of answer for each query, from the plugin in a process of its own."""
     queries = list(lines)
     host = _folder() / _HOST
     environment = {k: v for k, v in os.environ.items() if k != "TUCCL_BOOTSTRAP"}  # it is alone

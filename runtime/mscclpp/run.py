@@ -125,7 +125,7 @@ def _time_us(out: str, ranks: int, size: int, datatype: str) -> float:
         times[int(rank)] = _number(us)
     if sorted(times) != list(range(ranks)):
         raise Unavailable(
-            f"{_SCRIPT}: {len(times)} ranks printed times, expected {ranks}; mend --launcher"
+            f"{_SCRIPT}: {len(times)} ranks printed times, expected {ranks}; correct --launcher"
         )
     return max(times.values())
 

@@ -1,4 +1,4 @@
-"""One run of nccl-tests: its arguments, its environment, and whether it did what was asked."""
+"""One run of nccl-tests: its arguments, its environment, and whether it did what was requested."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class NcclTests:
     """The nccl-tests and their launcher; ``shared`` is a folder that every host sees.
 
     ``iterations`` after ``warmup`` make one time. A run that takes longer than ``limit_s`` is
-    ended. With ``json`` results are asked for as JSON too (``-J``): more digits than the text.
+    ended. With ``json`` results are requested as JSON too (``-J``): more digits than the text.
     """
 
     folder: Path
@@ -145,16 +145,16 @@ def _read(tests: NcclTests, finished: Finished, binary: str, results: Path) -> T
     except OSError as error:
         raise Unavailable(
             f"{results}: {error.strerror}: nccl-tests wrote no JSON (-J came with 2.17), or its "
-            "first host does not see the folder; leave --tests-json out or mend --shared"
+            "first host does not see the folder; leave --tests-json out or correct --shared"
         ) from None
     return TestsOutput(exact.rows, out.ranks, out.tables, out.out_of_bounds)
 
 
 def _check(finished: Finished, out: TestsOutput, binary: str, ranks: int, rows: int) -> None:
-    """Refuse a run that is not what was asked for."""
+    """Refuse a run that is not what was requested."""
     if out.ranks not in (0, ranks):
         raise Unavailable(
-            f"{binary}: ran on {out.ranks} GPUs, the topology has {ranks}; mend --launcher, "
+            f"{binary}: ran on {out.ranks} GPUs, the topology has {ranks}; correct --launcher, "
             "or build nccl-tests with MPI=1"
         )
     wrong = any(row.wrong or row.wrong_ip for row in out.rows) or out.out_of_bounds

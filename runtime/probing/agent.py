@@ -2,7 +2,7 @@
 
 It needs nothing but Python: its text is started as ``python3 -c`` on a host. It reads commands, a
 JSON object a line, writes answers the same way, and ends when its input does. It listens on the one
-address it is told, and hangs up on whoever does not begin with the run's token.
+address it is given, and hangs up on whoever does not begin with the run's token.
 """
 
 from __future__ import annotations

@@ -115,35 +115,35 @@ class AgentProber:
             TucclError: a host does not answer.
         """
         numbers: dict[Pair, list[int]] = {}
-        asked = []
+        requests = []
         for src, dst in flows:
             nics = min(len(self._endpoints[end].addresses) for end in (src, dst))
             numbers[src, dst] = list(range(self._flows, self._flows + nics))
             self._flows += nics
-            asked += [
+            requests += [
                 (src, self._agents[src].ask("send", flow=number, **self._to(src, dst, nic)))
                 for nic, number in enumerate(numbers[src, dst])
             ]
         load = _AgentLoad(self, numbers)
         try:
-            self.answers(asked, None)
+            self.answers(requests, None)
             time.sleep(_FILL_S)
             yield load
         finally:
-            with contextlib.suppress(TucclError):  # of a host that is gone, which was told
+            with contextlib.suppress(TucclError):  # of a host that is gone, which was reported
                 load.keep(())
 
     def ask(self, index: int, operation: str, **arguments: object) -> Future[Any]:
         """Return the future answer of an agent."""
         return self._agents[index].ask(operation, **arguments)
 
-    def answers(self, asked: Sequence[tuple[int, Future[Any]]], kind: Any) -> list[Any]:  # noqa: ANN401 - a type
+    def answers(self, sent: Sequence[tuple[int, Future[Any]]], kind: Any) -> list[Any]:  # noqa: ANN401
         """Return the answers of agents, of type ``kind``, in order.
 
         Raises:
             TucclError: a host does not answer, or not with that.
         """
-        return [self._agents[index].answer(future, kind) for index, future in asked]
+        return [self._agents[index].answer(future, kind) for index, future in sent]
 
     def echo(self, src: int, dst: int, count: int = _LOADED_ECHOES) -> Future[Any]:
         """Return the future round trips of a pair in us, and by what they were taken."""
@@ -172,28 +172,28 @@ class _AgentLoad:
 
     def keep(self, flows: Sequence[Pair]) -> None:
         others = [flow for flow in self._running if flow not in flows]
-        asked = [
+        requests = [
             (flow[0], self._prober.ask(flow[0], "end", flow=number))
             for flow in others
             for number in self._running.pop(flow)
         ]
-        self._prober.answers(asked, None)
-        time.sleep(_DRAIN_S if asked else 0.0)
+        self._prober.answers(requests, None)
+        time.sleep(_DRAIN_S if requests else 0.0)
 
     def round_trips(self, pairs: Sequence[Pair]) -> tuple[float, ...]:
         trips: list[float] = []
         for begin in range(0, len(pairs), _MOST_AT_ONCE):
             some = pairs[begin : begin + _MOST_AT_ONCE]
-            asked = [(src, self._prober.echo(src, dst)) for src, dst in some]
-            trips += [min(us) for us, _ in self._prober.answers(asked, _Trips)]
+            requests = [(src, self._prober.echo(src, dst)) for src, dst in some]
+            trips += [min(us) for us, _ in self._prober.answers(requests, _Trips)]
         return tuple(trips)
 
     def _received(self) -> list[list[tuple[int, float]]]:
-        asked = [
+        requests = [
             [(dst, self._prober.ask(dst, "received", flow=number)) for number in numbers]
             for (_, dst), numbers in self._numbers.items()
         ]
-        return [self._prober.answers(each, tuple[int, float]) for each in asked]
+        return [self._prober.answers(each, tuple[int, float]) for each in requests]
 
 
 def _gbs(before: tuple[int, float], after: tuple[int, float]) -> float:
@@ -238,7 +238,7 @@ class _Process:
             number = self._next
             self._futures[number] = future
         self._write(msgspec.json.encode({"id": number, "op": operation, **arguments}) + b"\n")
-        if self._is_over:  # it ended before it could be asked
+        if self._is_over:  # it ended before the request reached it
             self._give_up()
         return future
 

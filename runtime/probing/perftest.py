@@ -83,7 +83,7 @@ class PerftestProber:
         if several is not None:
             raise InputError(
                 f"host {several.host[:60]}: {len(several.addresses)} addresses to probe by "
-                "perftest; expected one, that of the device it is told (-d)"
+                "perftest; expected one, that of the device of -d"
             )
         self._endpoints, self._on_host, self._options = endpoints, on_host, tuple(options)
 
@@ -102,7 +102,7 @@ class PerftestProber:
 
     @contextmanager
     def load(self, flows: Sequence[Pair]) -> Iterator[_PerftestLoad]:
-        """Return flows of RDMA writes, which run while something is asked of them."""
+        """Return flows of RDMA writes, which run while they are queried."""
         yield _PerftestLoad(self, flows)
 
     def latency(self, src: int, dst: int) -> float:

@@ -83,7 +83,7 @@ class LookupTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             key = (entry.placement, entry.datatype_class, entry.root)
             if is_nccl and key != ("any", "any", None):
                 raise ValueError(
-                    f"{entry.collective}: NCCL's tuners are told no placement, datatype or root; "
+                    f"{entry.collective}: NCCL's tuners get no placement, datatype or root; "
                     "expected any, any and none"
                 )
 

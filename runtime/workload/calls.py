@@ -73,7 +73,7 @@ class Workload:
         if not rest:
             return self
         nbytes = sum(call.count * call.nbytes for call in rest)
-        others = LeftOut("not asked for", sum(call.count for call in rest), nbytes)
+        others = LeftOut("not requested", sum(call.count for call in rest), nbytes)
         return Workload(self.name, tuple(calls), (*self.left_out, others))
 
     def left_out_text(self) -> str:

@@ -83,23 +83,23 @@ def blocks_in_turn(
 def moves(parent: int | None, children: list[int]) -> Iterator[Move]:
     """Yield operation, peers to send to and receive from (-1: none) and source; sums first.
 
-    The child that is heard last is the first to be told: it is the one with most below it.
+    The child received from last is sent to first: it is the one with most below it.
     """
-    told = children[::-1]
+    receivers = children[::-1]
     for number, child in enumerate(children):
         source = "o" if number else "i"
         if number < len(children) - 1:
             yield "rrc", -1, child, source
         elif parent is None:
-            yield "rrcs", told.pop(0), child, source
+            yield "rrcs", receivers.pop(0), child, source
         else:
             yield "rrs", parent, child, source
     if parent is not None and not children:
         yield "s", parent, -1, "i"
         yield "r", -1, parent, "i"
     elif parent is not None:
-        yield "rcs", told.pop(0), parent, "i"
-    for child in told:
+        yield "rcs", receivers.pop(0), parent, "i"
+    for child in receivers:
         yield "s", child, -1, "o"
 
 

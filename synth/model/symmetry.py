@@ -49,7 +49,7 @@ class Symmetry:
     """A group of permutations under which links, their costs and chunks stay as they are.
 
     The first element is the identity, and no other keeps a rank in place: so ranks fall in orbits
-    of one size, and what one representative of each does tells what all do.
+    of one size, and one representative of each determines what all do.
 
     Attributes:
         ranks: For each element, where it takes each rank.

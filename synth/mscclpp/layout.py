@@ -135,7 +135,7 @@ def _cut(tasks: Sequence[Task], ways: int) -> Iterator[tuple[int, list[Task]]]:
 
 @dataclass
 class Slots:
-    """Places in the scratch of one rank: the program's own chunks first, then what is asked for."""
+    """Places in the scratch of one rank: the program's own chunks first, then those requested."""
 
     chunks: int
 

@@ -70,7 +70,7 @@ def lower_to_plan(
     its smallest more than `min_bytes` where a group's thread blocks would have nothing to move.
 
     Raises:
-        Infeasible: MSCCL++ cannot run it: the message says what and how to mend it.
+        Infeasible: MSCCL++ cannot run it: the message says what and how to fix it.
         InputError: an argument is out of range.
 
     Notes:

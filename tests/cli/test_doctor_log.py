@@ -112,14 +112,14 @@ def test_msccls_scheduler_is_counted_by_process(tmp_path: Path) -> None:
     [whole] = verdicts(read_log([held, held, *msccl]))
     assert whole.plugin == "scheduler" and whole.ok
     [half] = verdicts(read_log([held, *msccl]))
-    assert not half.ok and "1 of 2 processes did not load it" in half.mends[0]
+    assert not half.ok and "1 of 2 processes did not load it" in half.remedies[0]
     broken = (
         "host0:1:1 [0] misc.cc:1 NCCL WARN Rank 0 has no transport for send peer 1 on channel 3"
     )
     newer = broken.replace("misc.cc:1", "misc.cc:1 (save)")  # of NCCL 2.32
     for line in (broken, newer):
         [failed] = verdicts(read_log([held, held, *msccl, line]))
-        assert not failed.ok and "never connected" in failed.mends[0]
+        assert not failed.ok and "never connected" in failed.remedies[0]
 
 
 SERVED = "MSCCL: Setup Kernel finished, smem 1024 needsFence 0"
@@ -156,7 +156,7 @@ def test_msccls_own_scheduler_is_proven_by_its_lines(
         for line in process(rank, *([] if "Parsed" in own[0] else [begun]), *own)
     ]
     [verdict] = verdicts(read_log(lines))
-    assert verdict.ok == ok and why in " ".join(verdict.mends)
+    assert verdict.ok == ok and why in " ".join(verdict.remedies)
 
 
 def test_the_plugins_own_lines_are_known(tmp_path: Path) -> None:

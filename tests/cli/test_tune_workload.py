@@ -33,7 +33,7 @@ def test_a_job_is_tuned_and_its_gain_printed(tuccl: Tuccl, work: Path, tmp_path:
     assert gain["calls"] == 47 and gain["gain"] > 1.0
     assert gain["gain"] == gain["default_us"] / gain["tuned_us"]
     assert 0.0 < gain["indivisible"] < 0.2
-    assert {each["reason"] for each in gain["left_out"]} == {"send", "not asked for"}
+    assert {each["reason"] for each in gain["left_out"]} == {"send", "not requested"}
 
 
 @pytest.mark.parametrize("words", ["[", "a", "0", ":1", "NCCL INFO ", "a_perf "])

@@ -79,7 +79,7 @@ def test_what_nccl_ignores_does_not_enter(machine: Path, tmp_path: Path) -> None
     assert main([*words, *on, "--budget", "6", "-o", str(out)]) == 0
     small, *others = load_table(out).lookup.entries
     assert small.candidates[0].nccl is not None and small.candidates[0].nccl.algorithm == "Tree"
-    assert "ran where it was asked for" in small.candidates[0].notes[0]
+    assert "ran where it was requested" in small.candidates[0].notes[0]
     chosen = [c.nccl for entry in others for c in entry.candidates if c.nccl is not None]
     assert chosen and all(knobs.algorithm == "Ring" for knobs in chosen)
 

@@ -74,7 +74,7 @@ def test_a_workload_is_restricted_to_what_is_asked_for() -> None:
     )
     inside = workload.within(["allreduce"], [1, 1000])
     assert inside.calls == (Call("allreduce", 64, 2),)
-    assert [(one.reason, one.count) for one in inside.left_out] == [("not asked for", 2)]
+    assert [(one.reason, one.count) for one in inside.left_out] == [("not requested", 2)]
     assert workload.within(["allreduce", "reduce"]) is workload
     with pytest.raises(InputError, match="no call of alltoall"):
         workload.within(["alltoall"])

@@ -105,7 +105,7 @@ class FabricPicture:
         return {name: tiers.get(name, 1) for name in (*self._topology.hosts, *self._switches)}
 
     def _refined(self) -> dict[str, int]:
-        """Return equal numbers for hosts and switches that nothing tells apart."""
+        """Return equal numbers for hosts and switches that nothing distinguishes."""
         colours: dict[str, int] = {}
         seen: dict[object, int] = {}
         for name in (*self._topology.hosts, *self._switches):

@@ -78,7 +78,7 @@ class HostPicture:
                 around[link.src].append(link.dst)
                 around[link.dst].append(link.src)
         depth = {node.id: 0 for node in self._nodes.values() if node.kind == "cpu"}
-        # Switches whose CPU is not told stand for one.
+        # Switches whose CPU is not known stand for one.
         orphans = [n.id for n in self._nodes.values() if n.kind == "pcie"]
         children: dict[str, list[str]] = defaultdict(list)
         for starts in (list(depth), orphans):
@@ -147,7 +147,7 @@ class HostPicture:
             self.at[root] = root_x, y
 
     def _place_grid(self, gpus: list[Node], y: float, bottom: float) -> float:
-        """Place GPUs that no CPU is told of in a grid; return its lower edge."""
+        """Place GPUs without a known CPU in a grid; return its lower edge."""
         if not gpus:
             return bottom
         columns = math.isqrt(len(gpus) - 1) + 1

@@ -16,7 +16,7 @@ def machine_svg(topology: Topology) -> str:
     """Return the machine as SVG text: for a cluster its fabric, then each kind of host once.
 
     Lines are as wide as links are fast, and say rates and origins where the mouse rests. Hosts
-    and switches of a tier with more than eight share a box where nothing tells them apart. Equal
+    and switches of a tier with more than eight share a box where nothing distinguishes them. Equal
     topologies give equal text.
 
     >>> from tuccl.topology import load_profile

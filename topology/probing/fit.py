@@ -47,7 +47,7 @@ def fit(times_us: Mapping[int, Sequence[float]], seed: int = 0) -> Fit:
     Notes:
         Both are robust: each size counts with the median of its repeats; beta is the median slope
         between sizes weighted by their distance (Theil 1950, Sen 1968), the smallest size left out
-        where three or more are there, for it tells of alpha alone; alpha is what the smallest size
+        where three or more are there, for it shows alpha alone; alpha is what the smallest size
         takes beyond its bytes. Intervals are of 200 bootstrap samples; a size timed once adds
         nothing to them.
 

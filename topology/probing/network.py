@@ -53,7 +53,7 @@ class NetworkRates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         across_us: latency from one group to another beyond that of the endpoints' links.
         probes: pairs that were probed, alone or at the same time as others.
         method: how, in a few words.
-        notes: what could not be told, for people.
+        notes: what could not be determined, for people.
     """
 
     endpoints: tuple[Endpoint, ...]
@@ -86,7 +86,7 @@ def probe_network(
         use: bytes by pair of hosts, of earlier jobs; pairs of less than 1 % of the busiest one's
             are not probed (`read_use`).
         budget: pairs probed at most; None is four an endpoint.
-        update: told of progress: probes done, the budget, and what comes next.
+        update: called with the progress: probes done, the budget, and what comes next.
 
     Notes:
         TuCCL III.B: hierarchy-aware sampling and filtering by traffic, then latency by echoes and
@@ -117,7 +117,7 @@ def probe_network(
 
 
 class _Probing:
-    """Probes done so far, and what they told."""
+    """The probes done so far, and their results."""
 
     def __init__(
         self,

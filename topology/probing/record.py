@@ -22,7 +22,7 @@ _MOST_BYTES = 1 << 26
 
 
 class _LoadRecord(msgspec.Struct, forbid_unknown_fields=True):
-    """Answers of one load, in the order in which they were asked for."""
+    """Answers of one load, in the order in which they were requested."""
 
     flows: tuple[Pair, ...]
     rates: list[tuple[float, ...]] = []
@@ -88,7 +88,7 @@ class RecordedProber:
         return times
 
     def load(self, flows: Sequence[Pair]) -> AbstractContextManager[Load]:
-        """Return a load, which is started when it is first asked what the file does not hold."""
+        """Return a load, which starts at the first request that the file does not answer."""
         return self._load(tuple(flows))
 
     def save(self) -> None:
@@ -127,8 +127,8 @@ class _RecordedLoad:
             self._running.keep(flows)
 
     def round_trips(self, pairs: Sequence[Pair]) -> tuple[float, ...]:
-        for asked, trips in self._record.round_trips:
-            if asked == tuple(pairs):
+        for recorded, trips in self._record.round_trips:
+            if recorded == tuple(pairs):
                 return trips
         trips = self._load().round_trips(pairs)
         self._record.round_trips.append((tuple(pairs), trips))

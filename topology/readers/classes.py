@@ -1,4 +1,4 @@
-"""Builds NCCL's <system> of a matrix that tells, for each pair of devices, how near they are."""
+"""Builds NCCL's <system> of a matrix that gives, for each pair of devices, how near they are."""
 
 from __future__ import annotations
 

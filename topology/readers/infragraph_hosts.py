@@ -11,7 +11,7 @@ from tuccl.files import printable_path
 from tuccl.topology import rates
 from tuccl.topology.graph import Link, LinkKind, Node, NodeKind, Topology, quoted
 from tuccl.topology.rates import Rate
-from tuccl.topology.readers.inventory import Component, Inventory, Wire, is_nic, part_of
+from tuccl.topology.readers.inventory import Component, Inventory, LinkType, is_nic, part_of
 from tuccl.topology.switches import natural
 
 __all__ = ["infragraph_hosts"]
@@ -54,14 +54,14 @@ def infragraph_hosts(data: bytes, path: str) -> tuple[dict[str, Topology], tuple
 
 def _host(inventory: Inventory, device: str) -> Topology:
     parts = inventory.parts(device)
-    wires: dict[tuple[str, str], Wire] = {}
-    for src, dst, wire in inventory.edges(device):
+    link_types: dict[tuple[str, str], LinkType] = {}
+    for src, dst, link_type in inventory.edges(device):
         near, far = sorted((_part(src, parts, device), _part(dst, parts, device)))
         if near != far:
-            wires.setdefault((near, far), wire)
-    kinds = {ends: _link_kind(parts, ends, wire) for ends, wire in wires.items()}
+            link_types.setdefault((near, far), link_type)
+    kinds = {ends: _link_kind(parts, ends, link_type) for ends, link_type in link_types.items()}
     one_of = _nvswitches(parts, kinds)
-    edges = _edges(parts, wires, kinds, one_of)
+    edges = _edges(parts, link_types, kinds, one_of)
     kind_of = {path: _node_kind(part, path in one_of) for path, part in parts.items()}
     _contract(edges, [path for path, part in parts.items() if part.choice == "custom"], kind_of)
     ids = _ids(_used(kind_of, edges), kind_of)
@@ -95,7 +95,7 @@ def _nvswitches(
 
 def _edges(
     parts: Mapping[str, Component],
-    wires: Mapping[tuple[str, str], Wire],
+    link_types: Mapping[tuple[str, str], LinkType],
     kinds: Mapping[tuple[str, str], LinkKind],
     one_of: Mapping[str, str],
 ) -> dict[tuple[str, str], tuple[LinkKind, Rate]]:
@@ -107,12 +107,12 @@ def _edges(
         if kind == "nvlink" and parts[end].choice == "xpu"
     )
     edges: dict[tuple[str, str], tuple[LinkKind, Rate]] = {}
-    for ends, wire in wires.items():
+    for ends, link_type in link_types.items():
         kind = kinds[ends]
         # What a switch between GPUs has of PCIe is for its management.
         if kind == "pcie" and (ends[0] in one_of or ends[1] in one_of):
             continue
-        rate = _rate(kind, wire, max(counts[end] for end in ends))
+        rate = _rate(kind, link_type, max(counts[end] for end in ends))
         near, far = sorted(one_of.get(end, end) for end in ends)
         _, before = edges.get((near, far), (kind, None))
         if before is not None:
@@ -194,8 +194,8 @@ def _node(path: str, part: Component, kind: NodeKind, node_id: str) -> Node:
     return Node(node_id, kind, HOST, device=path[:255] if kind == "nic" else None)
 
 
-def _link_kind(parts: dict[str, Component], ends: tuple[str, str], wire: Wire) -> LinkKind:
-    text = f"{wire.name} {wire.description}".lower()
+def _link_kind(parts: dict[str, Component], ends: tuple[str, str], link_type: LinkType) -> LinkKind:
+    text = f"{link_type.name} {link_type.description}".lower()
     choices = {parts[end].choice for end in ends}
     if choices == {"cpu"}:
         return "cpu"
@@ -211,18 +211,18 @@ def _link_kind(parts: dict[str, Component], ends: tuple[str, str], wire: Wire) -
     return "pcie"
 
 
-def _rate(kind: LinkKind, wire: Wire, nvlinks: int) -> Rate:
-    """Return the rate that ``wire`` gives, or one assumed by its name.
+def _rate(kind: LinkKind, link_type: LinkType, nvlinks: int) -> Rate:
+    """Return the rate that ``link_type`` gives, or one assumed by its name.
 
     Args:
         kind: of the link.
-        wire: what joins the two.
+        link_type: of the link.
         nvlinks: how many edges share the NVLinks of the GPU that has most of them.
     """
-    text = f"{wire.name} {wire.description}".lower()
-    name = f"link {wire.name[:60]}"
-    if wire.gbs is not None:
-        return Rate(wire.gbs, name)
+    text = f"{link_type.name} {link_type.description}".lower()
+    name = f"link {link_type.name[:60]}"
+    if link_type.gbs is not None:
+        return Rate(link_type.gbs, name)
     generation = re.search("(?:gen|nvlink)[ _-]?([1-6])", text)
     if kind == "nvlink" and generation is not None and int(generation[1]) in _NVLINKS_GBS:
         gbs = _NVLINKS_GBS[int(generation[1])] / nvlinks

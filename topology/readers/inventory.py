@@ -13,7 +13,7 @@ from tuccl.errors import InputError
 from tuccl.topology.graph import quoted
 from tuccl.topology.readers.yaml_files import decode_values
 
-__all__ = ["Component", "Inventory", "Wire", "check_count", "is_nic", "joined_pairs", "part_of"]
+__all__ = ["Component", "Inventory", "LinkType", "check_count", "is_nic", "joined_pairs", "part_of"]
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ class _Physical(msgspec.Struct, frozen=True):
     bandwidth: _Bandwidth = _Bandwidth()
 
 
-class Wire(msgspec.Struct, frozen=True):
+class LinkType(msgspec.Struct, frozen=True):
     """A link of InfraGraph: a technology that edges refer to by name."""
 
     name: str
@@ -94,7 +94,7 @@ class _PartEdge(msgspec.Struct, frozen=True):
 class _Device(msgspec.Struct, frozen=True):
     name: str
     components: list[Component] = []
-    links: list[Wire] = []
+    links: list[LinkType] = []
     edges: list[_PartEdge] = []
 
 
@@ -120,7 +120,7 @@ class _Infrastructure(msgspec.Struct, frozen=True):
     devices: list[_Device]
     instances: list[_Instance]
     edges: list[_Edge] = []
-    links: list[Wire] = []
+    links: list[LinkType] = []
     name: str = ""
 
 
@@ -169,7 +169,7 @@ class Inventory:
         self._choices: dict[str, frozenset[str]] = {}
         self._depths: dict[str, int] = {}
         self._parts: dict[str, dict[str, Component]] = {}
-        self._edges: dict[str, list[tuple[str, str, Wire]]] = {}
+        self._edges: dict[str, list[tuple[str, str, LinkType]]] = {}
         for device in self._devices:
             self._choices_in(device, ())
 
@@ -223,7 +223,7 @@ class Inventory:
         self._parts[device] = parts
         return parts
 
-    def edges(self, device: str) -> list[tuple[str, str, Wire]]:
+    def edges(self, device: str) -> list[tuple[str, str, LinkType]]:
         """Return the pairs of paths that edges join in ``device``, at any depth.
 
         Raises:

@@ -28,7 +28,7 @@ def add_xgmi(tree: Tree, gpus: dict[str, Element]) -> None:
     """Add a <gpu> with its <xgmi> links to each <pci> of ``gpus``, by address.
 
     Nothing is added where the driver does not know all of them. Links with relays between their
-    ends are left out: their weight tells them, or a bandwidth of 0 beside others that have some.
+    ends are left out: their weight shows them, or a bandwidth of 0 beside others that have some.
     """
     nodes = tree.names(_NODES)[:_MOST_NODES]
     properties = {

@@ -18,7 +18,7 @@ _MOST_BYTES = 1 << 24
 _OTHER_ROOTS = {
     "graphs": "an NCCL graph file; dump the topology instead, with NCCL_TOPO_DUMP_FILE",
     "algo": "an MSCCL program; `tuccl verify` reads those",
-    "topology": "hwloc's; `tuccl probe --from` tells the two apart",
+    "topology": "hwloc's; `tuccl probe --from` reads both",
 }
 
 

@@ -59,13 +59,13 @@ def _decode(data: bytes, path: str, name: str) -> tuple[Topology, tuple[str, ...
     missing = [gpu for gpu in types.columns if int(gpu[3:]) not in numa]
     if numa and missing:
         raise InputError(f"{place}: no NUMA node of {missing[0]}; paste all of `--showtopo`")
-    warnings = [] if numa else ["no NUMA nodes are told: all GPUs taken on one"]
+    warnings = [] if numa else ["no NUMA nodes are listed: all GPUs are taken to be on one"]
     if not any(_END.search(line) for line in lines):
         warnings.append("the output's last line is missing: it may be cut")
     if len(types.columns) > 4 and not set(gfx.values()) & _MESHED and _is_mesh(matrices):
         warnings.append(
             "every pair is one hop apart; of MI250X rocm-smi says so even where no link joins the "
-            "two: RCCL's dump (NCCL_TOPO_DUMP_FILE) tells"
+            "two: RCCL's dump (NCCL_TOPO_DUMP_FILE) has them"
         )
     system = _system(matrices, numa, gfx, place)
     topology, others = host_of(system, place, name)

@@ -73,7 +73,7 @@ def blocks_joined(blocks: SlurmSwitches, place: str) -> tuple[str, ...]:
     if len(blocks) < 2:
         return ()
     blocks[_ABOVE_BLOCKS] = ([], list(blocks), place)
-    return (f"{place}: how blocks are joined is not told: one switch is assumed",)
+    return (f"{place}: the file does not say how blocks are joined: one switch is assumed",)
 
 
 def _lines(data: bytes, place: str) -> Iterator[tuple[str, dict[str, str]]]:

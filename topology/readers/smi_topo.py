@@ -168,7 +168,7 @@ def _check_affinities(table: _Table, gpus: Sequence[str], place: str) -> None:
 
 
 def _classes(tables: list[_Table], place: str) -> Classes:
-    """Return what the tables say together: `topo -mp` tells the classes that NVLink hides."""
+    """Return what the tables say together: `topo -mp` gives the classes that NVLink hides."""
     first = tables[0]
     gpus = sorted((d for d in first.devices if _GPU.fullmatch(d)), key=lambda d: int(d[3:]))
     devices = [*gpus, *sorted(set(first.devices) - set(gpus), key=natural)]

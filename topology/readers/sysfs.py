@@ -37,7 +37,7 @@ def read_sysfs(
         name: of the topology.
 
     Notes:
-        /sys tells no NVLink and no rate of a switch; xGMI only where AMD's driver was loaded. A
+        /sys has no NVLink and no rate of a switch; xGMI only where AMD's driver was loaded. A
         NIC counts if it has an RDMA device, or, where none has, a known speed.
 
     Raises:

@@ -225,9 +225,9 @@ class _Reader:
     def _nic_without_pci(self, nic: Element, cpu: str) -> None:
         for net in nic.all("net") or (nic,):
             port = _port_gbs(net)
-            rate = Rate(15.76, "PCIe place not told: 8 GT/s x16 taken", True)
+            rate = Rate(15.76, "PCIe place not known: 8 GT/s x16 taken", True)
             if port is not None:
-                rate = Rate(port, "PCIe place not told: the port's rate taken", True)
+                rate = Rate(port, "PCIe place not known: the port's rate taken", True)
             self._nics.append(_Device(None, net, cpu, cpu, rate, net))
 
     def _rate(self, pci: Element) -> Rate:
@@ -247,7 +247,7 @@ class _Reader:
         return rate
 
     def _rate_when_busy(self, pci: Element, rate: Rate) -> Rate:
-        """Return the rate of a GPU that was idle when it was asked, as it is under load."""
+        """Return the rate of a GPU that was idle when it was read, as it is under load."""
         gts = gpu_gts(pci.get("vendor"), pci.get("device"))
         if gts is None:
             return rate
@@ -321,7 +321,7 @@ class _Reader:
         return node_id
 
     def _numbered(self, devices: list[_Device], names: tuple[str, ...]) -> list[_Device]:
-        """Return ``devices`` by the first attribute that tells all apart, name, or address."""
+        """Return ``devices`` by the first attribute that differs between all, name, or address."""
         for name in names:
             numbers = [device.integer(name) for device in devices]
             given = [number for number in numbers if number is not None and number >= 0]
@@ -341,14 +341,14 @@ class _Reader:
         return sorted(devices, key=lambda device: device.busid)
 
     def _join_cpus(self, cpus: list[tuple[str, Element]]) -> None:
-        """Add a link between every two CPUs, which the file never tells."""
+        """Add a link between every two CPUs, which the file never lists."""
         for (src, element), (dst, peer) in itertools.combinations(cpus, 2):
             rate = min(_cpu_rate(element), _cpu_rate(peer))
             self._link(src, dst, "cpu", rate, rates.CPU_US, element)
 
 
 def _card_model(pci: Element) -> str:
-    """Return the model of a card with several ports, by which it is told from a switch."""
+    """Return the model of a card with several ports, which distinguishes it from a switch."""
     return nic_model(pci.get("vendor"), pci.get("device")) or "NIC"
 
 

@@ -28,7 +28,7 @@ BACKEND = "tuccl"
 def create_group(
     options: dist.distributed_c10d._DistributedBackendOptions, given: object
 ) -> TucclGroup:
-    """Return the group that torch.distributed asked for.
+    """Return the group that torch.distributed requested.
 
     Where the ranks cannot agree on a table, or cannot reach each other, all of them leave all to
     Gloo, and rank 0 warns once.

@@ -207,8 +207,8 @@ class GpuCollectives:
             return None
         if self._rank == 0:
             self._store.set("communicator", os.fsencode(table) + b"\n" + unique)
-        told, _, unique = self._store.get("communicator").partition(b"\n")
-        return GpuCommunicator(os.fsdecode(told), unique, self._rank, self._size)
+        path, _, unique = self._store.get("communicator").partition(b"\n")
+        return GpuCommunicator(os.fsdecode(path), unique, self._rank, self._size)
 
     def _table(self) -> str:
         for folder in map(Path, self._tables):

@@ -191,7 +191,7 @@ class CollectiveQueue:
                     self._by_engine_now(work, request)
                 elif call is not None:
                     self._by_gloo_now(work, call)
-            except Exception as failed:  # noqa: BLE001 - whoever waits must be told
+            except Exception as failed:  # noqa: BLE001 - a waiting caller must get it
                 self._end(work, failed)
 
         return self._add(work, lambda: self._by_gloo_now(work, vote, decided), alone=True)
@@ -351,7 +351,7 @@ atexit.register(settle_callbacks)
 
 
 class _Progress:
-    """The native progress thread, and the thread that tells Python what has ended."""
+    """The native progress thread, and the thread that reports to Python what has ended."""
 
     def __init__(self) -> None:
         self.native = ProgressThread()

@@ -94,7 +94,7 @@ class ARTopkState:
         self.exchange: Exchange | None = None  # of the last step
         self.root: int | None = None  # whose indices the last step used
         self.compression_us = 0.0  # what choosing indices took in the last step
-        self.monitor: CallMonitor | None = None  # told of every call that carries values
+        self.monitor: CallMonitor | None = None  # called for every call that carries values
         self._numel = self._sent = 0
         self._norm = SmoothedMean(_WINDOW, _SMOOTHING)
         self._order: tuple[int, ...] = ()

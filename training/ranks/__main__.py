@@ -28,7 +28,7 @@ if __name__ == "__main__":
         Rank(job, number, folder).run()
     except TucclError as error:
         print(error, file=sys.stderr)
-    except BaseException:  # noqa: BLE001 - the last line tells why
+    except BaseException:  # noqa: BLE001 - the last line says why
         traceback.print_exc()
     else:
         sys.exit(0)

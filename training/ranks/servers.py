@@ -68,11 +68,11 @@ class _Messages:
 
 
 class _Threads:
-    """Threads of a run; the first error of any is kept, and told."""
+    """Threads of a run; the first error of any is kept and reported."""
 
-    def __init__(self, told: Callable[[], None]) -> None:
+    def __init__(self, on_error: Callable[[], None]) -> None:
         self._threads: list[threading.Thread] = []
-        self._told = told
+        self._on_error = on_error
         self.error: BaseException | None = None
 
     def start(self, target: Callable[..., None], *args: object) -> None:
@@ -81,7 +81,7 @@ class _Threads:
                 target(*args)
             except BaseException as error:  # noqa: BLE001 - raised again where it is awaited
                 self.error = self.error or error
-                self._told()
+                self._on_error()
 
         self._threads.append(threading.Thread(target=guarded, daemon=True))
         self._threads[-1].start()
@@ -278,7 +278,7 @@ class ServerCalls:
 
         with self._changed:
             while not here() and not error():
-                self._changed.wait(0.1)  # a server's failure in this process tells nobody
+                self._changed.wait(0.1)  # a server's failure in this process notifies nobody
         if (failed := error()) is not None:
             raise failed
 

@@ -173,7 +173,7 @@ def _entry(collective: str, nbytes: int, bounds: tuple[int, int], samples: _Samp
 
 
 def _candidate(knobs: NcclKnobs, stats: Statistics) -> Candidate:
-    proof = f"NCCL's log: {knobs.algorithm} {knobs.protocol} ran where it was asked for"
+    proof = f"NCCL's log: {knobs.algorithm} {knobs.protocol} ran where it was requested"
     return Candidate(
         name=knobs.name,
         on="nccl-tests",

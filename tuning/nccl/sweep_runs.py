@@ -100,7 +100,7 @@ class ConfigurationSweep:
         if not any(ran):
             raise Unavailable(
                 f"no log of what NCCL chose came back under {self.executor.shared}: an NCCL may "
-                "ignore the request, so nothing is entered unproven; mend --shared"
+                "ignore the request, so nothing is entered unproven; correct --shared"
             )
         logged = zip(self.sizes, ran, strict=True)
         return tuple(n for n, calls in logged if calls and all(r.obeys(knobs) for r in calls))

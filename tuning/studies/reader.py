@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Evaluation", "StoredStudy", "importances", "read_studies"]
 
 _NAME = re.compile(r"([0-9a-f]{16})-([a-z-]+)-(\d{1,18})-[0-9a-f]{12}")
-_FEWEST_POINTS = 20  # of which the best tenth is told from the rest
+_FEWEST_POINTS = 20  # of which the best tenth is compared with the rest
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ RankResult run_call(const Call& call, MessageTransport& transport, Watch& watch,
                     Contents* contents = nullptr);
 
 /// Results by rank of `call` run by threads of this process as ranks. Throws Stuck if no rank gets
-/// on for `timeout_s`, Stopped if `interrupted`, which is asked now and then, says so. `contents`
+/// on for `timeout_s`, Stopped if `interrupted`, which is called now and then, says so. `contents`
 /// has one for each rank, or none.
 std::vector<RankResult> run_in_threads(const Call& call, double timeout_s,
                                        bool (*interrupted)() = nullptr,

@@ -1,5 +1,5 @@
 #pragma once
-// What the versions of NCCL's profiler interface share. NCCL is always told of success.
+// What the versions of NCCL's profiler interface share. NCCL always gets success.
 #include <exception>
 
 #include "profile.h"

@@ -1,5 +1,5 @@
 #pragma once
-// What the versions of NCCL's tuner interface share. Whatever happens, NCCL is told of success: a
+// What the versions of NCCL's tuner interface share. Whatever happens, NCCL gets success: a
 // failure would fail the user's collective.
 #include <exception>
 #include <new>

@@ -110,7 +110,7 @@ std::string Adaptation::lead(const ObservedTimes& mine, std::uint64_t calls, std
   const Table& table = *selector_.table();
   const Gathered news = gather(mine, calls);
   const auto last = selector_.ranking();
-  // A selector tells two rankings apart: all must be past the call that the last one began with.
+  // A selector distinguishes two rankings: all must be past the call that the last one began with.
   const bool reached = decides_from_ == 0 || news.slowest > decides_from_;
   if (!news.trouble.empty() || news.learned.empty() || !reached) {
     group_.broadcast("stay");

@@ -1,5 +1,5 @@
 // Ranks connect, prove the token, and say which group they are of and where they listen. When all
-// of a group are there, each is told its number and rank 0's address; then they connect among
+// of a group are there, each receives its number and rank 0's address; then they connect among
 // themselves (rendezvous.cpp).
 #include "tuccl/rendezvous_server.h"
 
@@ -231,7 +231,7 @@ int RendezvousServer::port() const { return service_->port(); }
 
 namespace {
 
-/// What the rendezvous server tells a rank.
+/// The rendezvous server's answer to a rank.
 struct Seat {
   int rank = -1;
   std::string host;

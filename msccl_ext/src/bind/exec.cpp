@@ -1,4 +1,4 @@
-// Python view of real runs: threads of this process as ranks, and what worker processes are told.
+// Python view of real runs: threads of this process as ranks, and the calls of worker processes.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
@@ -95,7 +95,7 @@ void bind_call(nb::module_& m) {
           "root"_a = 0, "in_place"_a = false, "checked"_a = 0, "warmup"_a = 0, "timed"_a = 0,
           "seed"_a = 1, "delay_us"_a = 0, "pause_us"_a = 0, "threads"_a = 1, "pass_bytes"_a = 0,
           "transfer_slots"_a = 0, "latency_us"_a = std::vector<double>{})
-      .def_prop_ro("text", &write_call, "What worker processes are told.")
+      .def_prop_ro("text", &write_call, "The call as worker processes read it.")
       .def(
           "check", [](const Call& call) { check(call); },
           "Raise InputError where the call cannot be run at all.");

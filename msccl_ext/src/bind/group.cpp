@@ -88,7 +88,7 @@ void bind_group(nb::module_& m) {
            }),
            "call"_a, "rank"_a)
       .def_prop_ro("bytes_sent", &exec::BoundProgram::bytes_sent, "User bytes that one run sends.");
-  nb::class_<exec::Request>(m, "Request", "One collective, asked for and maybe done.")
+  nb::class_<exec::Request>(m, "Request", "One collective, requested and maybe done.")
       .def_prop_ro("number", &exec::Request::number, "As `ProgressThread.take_ended` names it.")
       .def_prop_ro("done", &exec::Request::done, "Whether it has ended, well or not.")
       .def_prop_ro(

@@ -35,7 +35,7 @@ std::string host_name() {
   return boot + "/" + space + "/" + part;
 }
 
-/// Tells this process from all others.
+/// Distinguishes this process from all others.
 const std::string& process_name() {
   static const std::string name = [] {
     select::Nonce nonce;
@@ -117,7 +117,7 @@ Communicator::Communicator(const Id& id, int ranks, int rank, std::unique_ptr<Pr
 Communicator::~Communicator() {
   try {
     leave();
-  } catch (const Error&) {  // told where it was asked to leave
+  } catch (const Error&) {  // reported where it had to leave
   }
 }
 
@@ -360,12 +360,12 @@ bool Communicator::all_have_left() const {
   });
 }
 
-/// What a peer tells all.
-std::string Communicator::told() const {
+/// The failure that a peer reported to all.
+std::string Communicator::reported_failure() const {
   for (const Peer& peer : peers_)
     if (peer.rank != rank_ && is_near(peer))
-      if (std::string told = status_->told(peer.rank); !told.empty()) return told;
-  return proxy_ ? proxy_->told() : "";
+      if (std::string why = status_->failure_of(peer.rank); !why.empty()) return why;
+  return proxy_ ? proxy_->reported_failure() : "";
 }
 
 /// That one that is waited for is gone. Others may leave, having done their part.
@@ -407,7 +407,7 @@ void Communicator::watch() {
     } else if (waited >= std::min(kLongWait, call_timeout)) {
       // What a peer sent before it went may be on its way to a block: it counts at the second look.
       const std::string lost = std::exchange(lost_before, lost_peer());
-      if (const std::string why = told(); !why.empty())
+      if (const std::string why = reported_failure(); !why.empty())
         fail(waits(), why);
       else if (!lost.empty() && lost == lost_before)
         fail(waits(), lost);

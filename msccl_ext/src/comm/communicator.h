@@ -72,7 +72,7 @@ class Communicator {
 
   /// Stops the calls under way; the others fail with this rank's name.
   void abort();
-  /// Waits for its calls and tells the others that it goes. Before it is destroyed, whose memory
+  /// Waits for its calls and reports its leave to the others. Before it is destroyed, whose memory
   /// the others may still write to, all have to have left.
   void leave();
   bool all_have_left() const;
@@ -87,7 +87,7 @@ class Communicator {
   void watch();
   std::string other_call() const;
   std::string other_call(std::uint64_t number) const;
-  std::string told() const;
+  std::string reported_failure() const;
   std::string lost_peer() const;
   std::string waits() const;
   void fail(const std::string& waits, const std::string& why, bool tell_waits = false);

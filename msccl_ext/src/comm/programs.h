@@ -67,7 +67,7 @@ struct CompiledProgram {
 /// A call whose transfers have `merged` chunks at most, whatever the buffer bytes of others.
 Call model_call(const Program& p, Protocol protocol, int root, bool in_place, int merged);
 
-/// What is asked of the device beside the programs.
+/// What the device needs beside the programs.
 struct RankContext {
   int rank = 0;
   int ranks = 1;

@@ -147,9 +147,9 @@ void Proxy::fail(const std::string& why) {
   if (failure_.empty()) failure_ = why;
 }
 
-std::string Proxy::told() const {
+std::string Proxy::reported_failure() const {
   const std::lock_guard lock(mutex_);
-  const auto peer = std::ranges::find_if(peers_, &Peer::told);
+  const auto peer = std::ranges::find_if(peers_, &Peer::reported);
   return peer == peers_.end() ? "" : peer->fault;
 }
 
@@ -200,7 +200,7 @@ bool Proxy::go_on() {
     if (!peer.over) continue;
     if (failure_.empty()) {
       peer.fault = why;
-      peer.told = peer.sockets.is_told();
+      peer.reported = peer.sockets.is_from_peer();
     }
     peer.sockets.give_up(why);
   }
@@ -228,7 +228,7 @@ void Proxy::wait(long ns) {
     if (sockets[i].revents != 0) peers_[i].sockets.read(peers_[i].rank);
 }
 
-/// Tells the peer of calls before anything of theirs is sent.
+/// Sends the peer the numbers of calls before anything of theirs is sent.
 void Proxy::announce_calls(Peer& peer) {
   for (; peer.next_call < own_.made(); ++peer.next_call) {
     auto& [digest, done] = peer.announced.emplace_back(own_.at(peer.next_call), false);

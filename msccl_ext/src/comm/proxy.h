@@ -34,10 +34,10 @@ class Proxy {
   /// Closes once the peers that are there have all that blocks have sent, or after `limit`; false
   /// where they have not. A process that ends does it too.
   bool leave(std::chrono::duration<double> limit);
-  /// Tells the peers why nothing goes on; the other members do no more.
+  /// Reports to the peers why nothing goes on; the other members do no more.
   void fail(const std::string& why);
-  /// What a peer told all; empty where none did.
-  std::string told() const;
+  /// The failure that a peer reported to all; empty where none did.
+  std::string reported_failure() const;
   /// That `rank` is gone; empty where it is there.
   std::string lost(int rank) const;
   /// That a peer's call is another one; empty where all are the same.
@@ -48,7 +48,7 @@ class Proxy {
  private:
   struct Header {
     std::uint64_t first = 0;   ///< Slot.
-    std::uint64_t posted = 0;  ///< cuda::posting of it; 0: an answer is asked for, or is given.
+    std::uint64_t posted = 0;  ///< cuda::posting of it; 0: a request for an answer, or an answer.
     std::uint64_t calls = 0;   ///< That the sender had made, so that they are compared before.
   };
   /// What begins in one slot, on its way.
@@ -77,7 +77,7 @@ class Proxy {
     std::vector<bool*> requests{};  ///< By number: what becomes true when it ends.
     std::deque<Line> lines{};
     std::string fault{};
-    bool told = false;  ///< Those are its words, for all.
+    bool reported = false;  ///< The peer itself sent `fault` to all.
     bool over = false;
   };
 

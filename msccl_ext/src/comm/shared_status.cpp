@@ -69,7 +69,7 @@ void SharedStatus::fail(int rank, const std::string& why) {
   n.state.store(kFailed);
 }
 
-std::string SharedStatus::told(int rank) const {
+std::string SharedStatus::failure_of(int rank) const {
   const Notice& n = notice(rank);
   return n.state.load() == kFailed ? std::string(n.why, ::strnlen(n.why, sizeof n.why)) : "";
 }

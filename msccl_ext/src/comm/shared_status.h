@@ -27,10 +27,10 @@ class SharedStatus {
 
   /// The others' memory is not touched by `rank` any more.
   void leave(int rank);
-  /// Tells the others why nothing goes on, in a line that names a rank; the first one stays.
+  /// Reports to the others why nothing goes on, in a line that names a rank; the first one stays.
   void fail(int rank, const std::string& why);
-  /// What `rank` told the others; empty where it is well.
-  std::string told(int rank) const;
+  /// The failure that `rank` reported; empty where it is well.
+  std::string failure_of(int rank) const;
   /// Why nobody need wait for `rank` any more, and it touches no memory: "rank 3's process has
   /// ended"; empty where it is there.
   std::string gone(int rank) const;

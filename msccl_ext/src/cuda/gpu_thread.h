@@ -93,7 +93,7 @@ class GpuThread {
   __device__ static void store(std::uint64_t* p, std::uint64_t value) {
     asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(value) : "memory");
   }
-  /// Tells the host what it waits for, and asks whether to go on.
+  /// Reports to the host what it waits for, and reads whether to go on.
   __device__ bool gives_up(Wait why, std::uint64_t slot) const {
     store(waits_, packed(why, transfer_, slot));
     return *static_cast<const volatile int*>(stop_) != 0;

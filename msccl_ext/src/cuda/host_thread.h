@@ -24,7 +24,7 @@ class Barrier {
   explicit Barrier(int count) : count_(count) {}
   Barrier(Barrier&& other) noexcept : count_(other.count_) {}
 
-  /// Whether every thread's `ok` was; `wait` is told what to wait for, and false if it gives up.
+  /// Whether every thread's `ok` was; `wait` gets what to wait for, and is false if it gives up.
   template <class Wait>
   bool arrive(bool ok, Wait wait) {
     const std::uint64_t generation = generation_.load(std::memory_order_relaxed);
@@ -99,7 +99,7 @@ class HostThread {
         return got_on();
       }
       history_ = before;
-      // Who looks on is told only by those that others wait for; the rest is told by their data.
+      // An observer reads this only of those that others wait for; the rest shows in their data.
       std::atomic_ref(*block_.waits).store(packed(why, transfer_, slot), std::memory_order_relaxed);
       if (gives_up(stores == block_.run.stores.load(std::memory_order_relaxed))) return false;
     }

@@ -1,4 +1,4 @@
-// LL: every 8 bytes are 4 of data and a flag of 4, so that data tells by itself that it is there.
+// LL: every 8 bytes are 4 of data and a flag of 4, so that data shows by itself that it is there.
 #pragma once
 #include "cuda/reduce_copy.h"
 #include "cuda/work.h"

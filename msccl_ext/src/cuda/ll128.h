@@ -27,7 +27,7 @@ TUCCL_DEVICE bool move_lines(Thread& thread, const Move& m, const Steps& steps) 
   for (std::int64_t line = thread.index() / kLanes; line - line % (Thread::kWarp / kLanes) < lines;
        line += thread.count() / kLanes) {
     const bool within = line < lines;
-    const std::int64_t at = line * kLineData + of_lane, wire = line * kLineBytes + of_lane;
+    const std::int64_t at = line * kLineData + of_lane, packed = line * kLineBytes + of_lane;
     const std::int64_t left = within ? m.bytes - at : 0;
     const std::int64_t second = has_flag ? 0 : left - 8;
     Pack value, arrived;
@@ -35,7 +35,7 @@ TUCCL_DEVICE bool move_lines(Thread& thread, const Move& m, const Steps& steps) 
     if (src && second > 0) value.words[1] = load_word(src + at + 8, second, w.width);
     if (receiving) {
       const std::uint64_t flag = ll128_flag(steps.received);
-      if (!thread.wait_for_lane(in + wire, flag, steps.received, within, arrived)) return false;
+      if (!thread.wait_for_lane(in + packed, flag, steps.received, within, arrived)) return false;
       if (src)
         combine<1>(w, &value, &arrived);
       else
@@ -44,7 +44,7 @@ TUCCL_DEVICE bool move_lines(Thread& thread, const Move& m, const Steps& steps) 
     if (dst && left > 0) store_word(dst + at, value.words[0], left, w.width);
     if (dst && second > 0) store_word(dst + at + 8, value.words[1], second, w.width);
     if (has_flag) value.words[1] = ll128_flag(steps.sent);
-    if (sending) thread.store_lane(out + wire, value, within);
+    if (sending) thread.store_lane(out + packed, value, within);
   }
   return true;
 }

@@ -181,9 +181,9 @@ bool Engine::move_eagerly(State& s) {
   Slot* out = sends(t.op) ? &s.outbox[static_cast<std::size_t>(s.sent % program_.window)] : nullptr;
   if (out && out->parts[0].open) return false;
   // A message counts as taken when its receive is posted: so not before all else is there.
-  if (receives(t.op) && !s.asked) post_eagerly(s);
-  if (s.asked && s.inbox[0].parts[0].open) return false;
-  s.asked = false;
+  if (receives(t.op) && !s.receiving) post_eagerly(s);
+  if (s.receiving && s.inbox[0].parts[0].open) return false;
+  s.receiving = false;
   const std::int64_t bytes = payload(t, s.pass);
   std::byte* arrived = !receives(t.op) ? nullptr
                        : direct(t)     ? at(t.dst, s.pass)
@@ -212,7 +212,7 @@ void Engine::post_eagerly(State& s) {
     messages_->receive_timestamped(s.inbox[0].parts[0], room, s.block->recv_peer, s.block->channel);
   else
     messages_->receive(s.inbox[0].parts[0], room, s.block->recv_peer, s.block->channel);
-  s.asked = true;
+  s.receiving = true;
 }
 
 bool Engine::move_in_parts(State& s) {
@@ -262,7 +262,7 @@ std::byte* Engine::landing(const Transfer& t, const Slot& slot, std::int64_t pas
   return t.lands ? at(t.dst, pass) : slot.data.data();
 }
 
-/// Ends the present transfer: frees its slot, tells who waits for it, and steps on.
+/// Ends the present transfer: frees its slot, wakes who waits for it, and steps on.
 void Engine::finish(State& s) {
   const Transfer& t = s.block->transfers[s.at];
   watch_->advance(s.block->id, t.last_step);

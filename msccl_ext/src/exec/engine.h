@@ -73,7 +73,7 @@ class Engine {
     std::int64_t pass = 0;
     std::size_t at = 0;  ///< Transfer.
     int part = 0;
-    bool asked = false;          ///< Eager: the receive of the present transfer is posted.
+    bool receiving = false;      ///< Eager: the receive of the present transfer is posted.
     std::int64_t published = 0;  ///< Steps, counted on over all passes.
     std::int64_t posted = 0;     ///< Simple: receives, in transfers.
     std::int64_t taken = 0;

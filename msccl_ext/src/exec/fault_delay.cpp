@@ -60,12 +60,12 @@ int FaultDelay::poll(std::span<int> ended) {
     ended_.push({drawn(), number_of_[number]});
   }
   const Clock::time_point now = Clock::now();
-  std::size_t told = 0;
-  for (; told < ended.size() && !ended_.empty() && ended_.top().due <= now; ended_.pop()) {
-    ended[told++] = ended_.top().number;
+  std::size_t count = 0;
+  for (; count < ended.size() && !ended_.empty() && ended_.top().due <= now; ended_.pop()) {
+    ended[count++] = ended_.top().number;
     free_.push_back(ended_.top().number);
   }
-  return static_cast<int>(told);
+  return static_cast<int>(count);
 }
 
 void FaultDelay::rest(std::chrono::microseconds longest) {

@@ -15,7 +15,7 @@
 namespace tuccl::exec {
 
 /// A message leaves its memory late, so that what overwrites it too early shows; and its end is
-/// told late, on both sides. Order on a connection stays.
+/// reported late, on both sides. Order on a connection stays.
 class FaultDelay final : public MessageTransport {
  public:
   explicit FaultDelay(MessageTransport& below) : below_(below) {}

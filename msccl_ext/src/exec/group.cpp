@@ -146,11 +146,11 @@ bool Group::advance_head() {
 
 /// The order under way cannot end: so the group is no more.
 void Group::give_up(const std::string& why) {
-  const bool told = sockets_->is_told();
+  const bool from_peer = sockets_->is_from_peer();
   const std::string mine = head_->name_ + ": " + why;
   failure_ = mine + "; " + where();
-  sockets_->give_up(told ? why : failure_);
-  end_head(told ? mine : failure_);
+  sockets_->give_up(from_peer ? why : failure_);
+  end_head(from_peer ? mine : failure_);
 }
 
 std::uint64_t Group::digest(const Request& order) {
@@ -306,7 +306,7 @@ void ProgressThread::forget(Group* group) {
   changed_.notify_all();
 }
 
-/// Tells the kernel which of the group's sockets are waited for. A closed one has left by itself.
+/// Registers the sockets that the group waits for with the kernel. A closed one has left by itself.
 void ProgressThread::listen_to(Group& group) {
   Sockets& sockets = *group.sockets_;
   for (int peer = 0; peer < sockets.ranks(); ++peer) {

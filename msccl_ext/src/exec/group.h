@@ -21,7 +21,7 @@ namespace tuccl::exec {
 
 class ProgressThread;
 
-/// One collective, asked for and maybe done.
+/// One collective, requested and maybe done.
 class Request : public std::enable_shared_from_this<Request> {
  public:
   using Clock = std::chrono::steady_clock;
@@ -63,7 +63,7 @@ class Group : public std::enable_shared_from_this<Group> {
   /// Starts once those before it are done. Its memory must stay until it is done.
   std::shared_ptr<Request> submit(std::shared_ptr<BoundProgram> bound, std::vector<Piece> inputs,
                                   std::vector<Piece> outputs, std::string name, double limit_s);
-  /// Ends the group: what is under way fails with `why`, here and, as far as they can be told, on
+  /// Ends the group: what is under way fails with `why`, here and, where they can be reached, on
   /// the other ranks.
   void close(const std::string& why);
   int rank() const { return sockets_->rank(); }

@@ -103,8 +103,8 @@ std::optional<Clock::time_point> Messages::due() const {
 
 void IdleBackoff::renew() {
   waiting_ = false;
-  if (!told_) return;
-  told_ = false;
+  if (!reported_) return;
+  reported_ = false;
   watch_.set_location("");
 }
 
@@ -118,8 +118,8 @@ void IdleBackoff::rest(std::optional<Clock::time_point> due,
     std::this_thread::yield();
     return;
   }
-  if (!told_ && now - since_ > kSilence) {
-    told_ = true;
+  if (!reported_ && now - since_ > kSilence) {
+    reported_ = true;
     watch_.set_location(location());
   }
   const auto part = std::chrono::duration_cast<std::chrono::microseconds>(now - since_);

@@ -90,7 +90,7 @@ class IdleBackoff {
   MessageTransport& transport_;
   Watch& watch_;
   bool waiting_ = false;
-  bool told_ = false;
+  bool reported_ = false;
   Clock::time_point since_;
 };
 

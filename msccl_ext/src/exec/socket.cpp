@@ -348,7 +348,7 @@ void Sockets::begin_body(Connection& w, int peer) {
     w.body = r.data.first(std::min<std::size_t>(f.bytes, r.data.size()));
     w.body_number = r.number;
   } else if (f.bytes > kSmall) {
-    fail(rank_name(peer) + " sent " + std::to_string(f.bytes) + " bytes without being asked");
+    fail(rank_name(peer) + " sent " + std::to_string(f.bytes) + " bytes without a request");
   } else {
     w.body_early = &t.early.emplace_back(Early{std::vector<std::byte>(f.bytes), false});
     w.body = w.body_early->data;
@@ -358,7 +358,7 @@ void Sockets::begin_body(Connection& w, int peer) {
 void Sockets::end_body(Connection& w) {
   w.in_body = false;
   if (w.frame.kind == Kind::kGiveUp) {
-    told_ = failure_.empty();
+    from_peer_ = failure_.empty();
     return fail(w.text);
   }
   if (w.body_early) w.body_early->whole = true;

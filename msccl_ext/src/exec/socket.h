@@ -18,7 +18,7 @@ namespace tuccl::exec {
 
 /// One rank's end of a group. All but the constructor and `attach` is called by one thread.
 ///
-/// A receiver tells its sender of each receive that it posts (a credit); the k-th message of a tag
+/// A receiver sends its sender a credit for each receive that it posts; the k-th message of a tag
 /// meets the k-th credit. Large messages leave when their credit is there, so that they are read
 /// where they belong; small ones leave at once, and wait in the receiver's memory if they must.
 class Sockets final : public MessageTransport {
@@ -46,7 +46,7 @@ class Sockets final : public MessageTransport {
   bool read(int peer);
   /// Writes what waits for `peer`, as far as the socket takes it. False where more waits.
   bool write(int peer);
-  /// Tells every peer that this rank gives up, and why, as far as their sockets take it; then
+  /// Reports to every peer that this rank gives up, and why, as far as their sockets take it; then
   /// closes them.
   void give_up(const std::string& why) noexcept;
   /// Begins a call and sends its `digest` (exec/call_digest.h) to `peers`. The group fails where a
@@ -55,7 +55,7 @@ class Sockets final : public MessageTransport {
   /// Why the group cannot go on; empty while it can.
   const std::string& failure() const { return failure_; }
   /// Whether those are a peer's words, to be passed on as they are.
-  bool is_told() const { return told_; }
+  bool is_from_peer() const { return from_peer_; }
 
  private:
   enum class Kind : std::uint32_t { kData, kCredit, kGiveUp, kCall };
@@ -134,7 +134,7 @@ class Sockets final : public MessageTransport {
   std::vector<int> free_;
   int numbers_ = 0;
   std::string failure_;
-  bool told_ = false;
+  bool from_peer_ = false;
   std::deque<std::uint64_t> begun_;  ///< Digests of the last calls.
 };
 

@@ -91,7 +91,7 @@ void RaceDetector::write(std::size_t place, const Event& by, bool packet, const 
     report(place, cell.writer, by, "writes", "writes");
   for (const Event& earlier : cell.readers)
     if (!same_part(earlier, by) && !order_.ordered(earlier, by.thread, false) &&
-        !heard.tells(earlier) && !order_.told(earlier, by.thread))
+        !heard.proves(earlier) && !order_.proves(earlier, by.thread))
       report(place, earlier, by, "reads", "writes");
   cell.readers.clear();
   cell.writer = by;

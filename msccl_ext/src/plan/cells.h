@@ -63,7 +63,7 @@ class RaceDetector {
 
   /// `packet`: its flag, not an order, says that it was written.
   void read(std::size_t cell, const Event& by, bool packet);
-  /// `heard`: what the packets told of which the element is made.
+  /// `heard`: the knowledge in the packets of which the element is made.
   void write(std::size_t cell, const Event& by, bool packet, const Packet& heard = {});
 
  private:

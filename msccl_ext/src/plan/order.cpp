@@ -41,7 +41,7 @@ void Order::advance(int thread) {
     if (packet.clock.get() != last) join(self.now.all, *packet.clock);
     last = packet.clock.get();
   }
-  self.told.insert(self.told.end(), self.packets.begin(), self.packets.end());
+  self.earlier.insert(self.earlier.end(), self.packets.begin(), self.packets.end());
   self.packets.clear();
   ++self.now.data[index(thread)];
   ++self.now.all[index(thread)];
@@ -49,12 +49,13 @@ void Order::advance(int thread) {
 
 void Order::settle(int thread) {
   at(thread).settled.push_back(segment(thread));
-  at(thread).told.clear();
+  at(thread).earlier.clear();
 }
 
-bool Order::told(const Event& before, int thread) const {
-  const auto& told = at(thread).told;
-  return std::any_of(told.begin(), told.end(), [&](const Packet& p) { return p.tells(before); });
+bool Order::proves(const Event& before, int thread) const {
+  const auto& packets = at(thread).earlier;
+  return std::any_of(packets.begin(), packets.end(),
+                     [&](const Packet& p) { return p.proves(before); });
 }
 
 ClockSums::Shared ClockSums::sum(const Shared& a, const Shared& b) {
@@ -69,7 +70,7 @@ ClockSums::Shared ClockSums::sum(const Shared& a, const Shared& b) {
   return entry;
 }
 
-bool Packet::tells(const Event& event) const {
+bool Packet::proves(const Event& event) const {
   if (clock && (*clock)[static_cast<std::size_t>(event.thread)] > event.segment) return true;
   std::vector<const PacketHistory*> open;
   std::set<const PacketHistory*> met;

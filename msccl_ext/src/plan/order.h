@@ -33,12 +33,12 @@ struct PacketHistory {
   std::vector<std::shared_ptr<const PacketHistory>> before;
 };
 
-/// What a packet tells who reads it: what its writer knew to be over, and its own way.
+/// The knowledge in a packet: what its writer knew to be over, and its own path.
 struct Packet {
   std::shared_ptr<const Clock> clock;
   std::shared_ptr<const PacketHistory> history;
 
-  bool tells(const Event&) const;
+  bool proves(const Event&) const;
 };
 
 /// Threads are cut into segments by what makes all of a thread block meet (nop); within one
@@ -64,8 +64,8 @@ class Order {
 
   /// Whether `before` is over for `thread`; with `data`, also seen.
   bool ordered(const Event& before, int thread, bool data) const;
-  /// Whether a packet that `thread` read in an earlier segment of this kernel told so.
-  bool told(const Event& before, int thread) const;
+  /// Whether a packet that `thread` read in an earlier segment of this kernel proves it.
+  bool proves(const Event& before, int thread) const;
 
  private:
   struct Acquire {
@@ -76,7 +76,7 @@ class Order {
     Knowledge now;
     std::vector<Acquire> acquires;
     std::vector<Packet> packets;         ///< Read in this segment.
-    std::vector<Packet> told;            ///< Read in earlier ones of this kernel.
+    std::vector<Packet> earlier;         ///< Read in earlier ones of this kernel.
     std::vector<std::uint32_t> settled;  ///< First segments after the ends of kernels.
   };
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }

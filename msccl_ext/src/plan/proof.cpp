@@ -1,4 +1,4 @@
-// Runs every call of a plan once, symbolically, and tells from who knows what whether another run
+// Runs every call of a plan once, symbolically, and finds from who knows what whether another run
 // could differ: all that waits here waits for one thing, so if one run ends right and nothing in it
 // was unordered, all do.
 #include <algorithm>
@@ -288,7 +288,7 @@ class Proof {
         thread = proxy(move.proxy);
       }
       clocks_ = {};
-      // What its packets tell; other data tells nothing.
+      // Of its packets; other data carries no knowledge.
       std::shared_ptr<const Clock> knowledge;
       if (std::any_of(move.targets.begin(), move.targets.end(),
                       [](const BufferRange& t) { return t.packets; }))

@@ -91,7 +91,7 @@ class Reader {
     e.reduction = line.name<ReductionClass>("reduction class", kReductions);
     e.placement = line.name<Placement>("placement", kPlacements);
     if (out_.stock && (e.datatype != Datatype::kAny || e.placement != Placement::kAny))
-      line.fail("a datatype or placement, which NCCL's tuners are not told; expected any");
+      line.fail("a datatype or placement, which NCCL's tuners do not get; expected any");
     if (e.reduction != (is_reducing(e.collective) ? ReductionClass::kPlain : ReductionClass::kNone))
       line.fail("a reduction class that the collective does not have");
     e.root = root_of(line, e.collective);

@@ -9,7 +9,7 @@
 
 namespace tuccl::sim {
 
-/// Follows flows from outside of `Sharing`: it is told when one starts or
+/// Follows flows from outside of `Sharing`: it is called when one starts or
 /// ends, and asks for the rates after each settle.
 class Meter {
  public:

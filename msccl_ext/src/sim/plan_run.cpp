@@ -261,7 +261,7 @@ bool PlanRun::flush(int block, const DeviceOperation& op) {
   Block& b = blocks_[block];
   for (; b.part < op.proxies.size(); ++b.part) {
     Channel& channel = channels_[op.proxies[b.part]];
-    if (!channel.asked.empty() || !channel.ready.empty()) {
+    if (!channel.requests.empty() || !channel.ready.empty()) {
       channel.waiting.push_back(block);
       return false;
     }
@@ -278,7 +278,7 @@ void PlanRun::push(double time, int owner) {
 /// Owners from the blocks on are channels: first as their proxy takes a request, then, behind all
 /// channels, as the adapter may begin with the next.
 void PlanRun::ask(int channel, const Request& request) {
-  channels_[channel].asked.push_back(request);
+  channels_[channel].requests.push_back(request);
   push(request.time, static_cast<int>(blocks_.size()) + channel);
 }
 
@@ -294,8 +294,8 @@ void PlanRun::open(double now, int owner) {
     return;
   }
   Channel& channel = channels_[owner - blocks];
-  Request request = channel.asked.front();
-  channel.asked.pop_front();
+  Request request = channel.requests.front();
+  channel.requests.pop_front();
   double& free = proxy_free_[priced_.channels[owner - blocks].rank];
   free = std::max(now, free) + (request.move ? machine_.net_message_us : 0);
   request.time = free + (request.move ? machine_.net_latency_us : 0);
@@ -346,7 +346,7 @@ void PlanRun::finish(double now, int id) {
   if (channel.busy)
     push(std::max(now, channel.ready.front().time),
          static_cast<int>(blocks_.size() + channels_.size()) + id);
-  else if (channel.asked.empty())
+  else if (channel.requests.empty())
     wake(channel.waiting);
 }
 

@@ -54,10 +54,10 @@ class PlanRun {
     const PricedMove* move = nullptr;
     double bytes = 0;
     int counter = -1;  ///< A signal.
-    double time = 0;   ///< Asked, then ready.
+    double time = 0;   ///< Of the request, then ready.
   };
   struct Channel {
-    std::deque<Request> asked;
+    std::deque<Request> requests;
     std::deque<Request> ready;
     bool busy = false;
     double done = 0;

@@ -36,8 +36,8 @@ Recorder::Recorder(const TransferGraph& graph, const Recorded& recorded, double 
   }
   for (int b = 0; b < blocks_; ++b)
     for (int i = graph.blocks[b].first; i < graph.blocks[b].last; ++i)
-      for (int told = 0; told < graph.transfers[i].signals_count; ++told)
-        teller_[graph.signals[graph.transfers[i].signals_first + told]] = b;
+      for (int k = 0; k < graph.transfers[i].signals_count; ++k)
+        teller_[graph.signals[graph.transfers[i].signals_first + k]] = b;
   for (std::size_t c = 0; c < carried_.size(); ++c)
     if (!carried_[c].empty()) tracks_[blocks_ + c].transfer = carried_[c].front();
 }

@@ -1,4 +1,4 @@
-// What every thread block and proxy does when, as `Run` tells it.
+// The times of every thread block and proxy, as `Run` reports them.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -17,7 +17,7 @@ struct Recorded {
   std::int64_t last = 0;
 };
 
-/// Each call tells up to when its owner was held by one thing; the next span
+/// Each call gives up to when its owner was held by one thing; the next span
 /// begins there. So the spans of an owner fill its time without a gap. Owners
 /// are numbered as `Run` does: blocks, then connections.
 class Recorder {

@@ -103,7 +103,7 @@ template <bool kRecorded>
 void Run<kRecorded>::shorten(std::int64_t full) {
   passes_.full = full;
   total_ = full + (passes_.rest > 0 ? 1 : 0);
-  for (BlockState& b : blocks_) {  // a free block may have done them all when it was asked
+  for (BlockState& b : blocks_) {  // a free block may have done them all before
     if (b.stage == Stage::kDone || b.pass < total_) continue;
     b.stage = Stage::kDone;
     finished_ = std::max(finished_, b.now);
@@ -455,7 +455,7 @@ void Run<kRecorded>::refuse_deadlock() const {
     const Block& b = graph_.blocks[i];
     throw InputError("deadlock: " + step_name(b.gpu, b.id, graph_.transfers[blocks_[i].at].step) +
                      " waits for ever for " + waited_for(static_cast<int>(i)) +
-                     "; `tuccl verify` tells why");
+                     "; `tuccl verify` says why");
   }
   throw InputError("deadlock");
 }

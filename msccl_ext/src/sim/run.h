@@ -51,7 +51,7 @@ class Timestamps {
 /// pushed while an event at time T is handled are at T or later, so no reader
 /// that ran ahead can have missed one.
 ///
-/// Where it is `kRecorded`, a recorder is told what happens when; else that costs nothing.
+/// Where it is `kRecorded`, a recorder gets what happens when; else that costs nothing.
 template <bool kRecorded>
 class Run {
  public:

@@ -275,7 +275,7 @@ bool Sharing::count(const FlowClass& b, int change) {
   return shared;
 }
 
-/// Tells the clock that drives `bundle` when its next flow ends.
+/// Sets the clock that drives `bundle` to when its next flow ends.
 void Sharing::rekey(int bundle) {
   FlowClass& b = bundles_[bundle];
   const int clock = static_cast<int>(links_.size()) + bundle;

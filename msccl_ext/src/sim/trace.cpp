@@ -14,7 +14,7 @@ namespace {
 constexpr int kMostBins = 100'000;
 /// Steps that a walk may have: about a minute.
 constexpr std::int64_t kMostSteps = 20'000'000;
-/// Spans that are recorded unless asked for a number of passes, and at most.
+/// Spans that are recorded where no number of passes is given, and at most.
 constexpr std::int64_t kUsualSpans = 200'000;
 constexpr std::int64_t kMostSpans = 10'000'000;
 
@@ -35,9 +35,9 @@ sim::Recorded recorded(const sim::TransferGraph& graph, std::int64_t passes,
                        const TraceOptions& options) {
   const std::int64_t spans = spans_of(graph);
   const std::int64_t fit = std::max<std::int64_t>(kUsualSpans / (2 * spans), 1);
-  const std::int64_t asked = options.passes > 0 ? options.passes : fit;
-  sim::Recorded r{passes, asked, asked};
-  if (asked >= passes - asked) r = {passes, passes, 0};
+  const std::int64_t most = options.passes > 0 ? options.passes : fit;
+  sim::Recorded r{passes, most, most};
+  if (most >= passes - most) r = {passes, passes, 0};
   if (const std::int64_t all = (r.first + r.last) * spans; all > kMostSpans)
     throw InputError("a record of " + std::to_string(r.first + r.last) + " passes: about " +
                      std::to_string(all) + " spans, expected at most " +

@@ -12,11 +12,11 @@ bool lacks(const Program& p, std::string_view attribute) {
 }
 
 void check_attributes(const Program& p, Dialect dialect, Findings& out) {
-  const auto demand = [&](const char* attribute, const char* mend) {
+  const auto demand = [&](const char* attribute, const char* remedy) {
     if (lacks(p, attribute))
       out.error("missing-attribute", {},
                 std::string("<algo> lacks ") + attribute + ", which " +
-                    std::string(to_string(dialect)) + " demands: " + mend);
+                    std::string(to_string(dialect)) + " demands: " + remedy);
   };
   if (dialect == Dialect::kFork) {
     demand("name", "add a name");

@@ -34,7 +34,7 @@ class Findings {
   void warning(std::string_view code, Place place, const std::string& text) {
     add(report_.warnings, code, place, text);
   }
-  /// Counts an error of a code of which enough are listed, and tells whether it
+  /// Counts an error of a code of which enough are listed, and returns whether it
   /// was one: then its text need not be made.
   bool counted(std::string_view code);
 

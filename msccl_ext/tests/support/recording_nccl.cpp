@@ -19,7 +19,7 @@ using namespace tuccl::abi;
 
 extern "C" {
 
-/// The names of the calls since it was last asked.
+/// The names of the calls since it was last called.
 EXPORT const char* recorded() {
   static std::string last;
   last = calls;
