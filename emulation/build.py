@@ -36,9 +36,9 @@ _TABLE = 100  # a routing table for each NIC
 
 
 def connect(plan: EmulationPlan, spaces: Mapping[str, str]) -> None:
-    """Make the bridges, the links between namespaces, and the fixed ways through the bridges.
+    """Make the bridges, the links between namespaces, and the fixed paths through the bridges.
 
-    Bridges learn nothing and flood nothing: so a fabric may have several ways, and loops.
+    Bridges learn nothing and flood nothing: so a fabric may have several paths, and loops.
     """
     if _FILTERS.is_dir():
         set_controls(spaces[FABRIC], _UNFILTERED)

@@ -109,7 +109,7 @@ class EmulatedExecutor(MpiExecutor):
                 f"only {crossed} bytes crossed the emulated links, at least {least:.0f} were sent "
                 f"between hosts: this MPI joins them by other means, such as shared memory"
             )
-        if least > 0:  # these workers' way, which they keep
+        if least > 0:  # these workers' path, which they keep
             self._crossed_by = tuple(self.pids)
         return timing
 

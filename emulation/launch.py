@@ -19,7 +19,7 @@ __all__ = ["RSH", "emulated_launch", "hosts_file", "launch_environment", "places
 
 # What a remote shell does, for hosts that are namespaces: options are skipped, the rest goes to a
 # shell there, as rsh and ssh have it. A UTS namespace gives each host its name, which is what MPI
-# libraries tell hosts by.
+# libraries distinguish hosts by.
 RSH = """#!/bin/sh
 # rsh [OPTIONS] HOST COMMAND...: runs COMMAND on a host of this emulated cluster.
 PATH="$PATH:/usr/sbin:/sbin:/usr/bin:/bin"

@@ -223,7 +223,7 @@ def _scale(fastest_bps: float, scale: float | None) -> float:
 def _towards(
     nic: str, hops: dict[tuple[str, str], Hop], switches: set[str]
 ) -> list[tuple[str, str, str]]:
-    """Return (switch, NIC, next node) of the shortest way to ``nic`` from every switch.
+    """Return (switch, NIC, next node) of the shortest path to ``nic`` from every switch.
 
     Ties go to the widest next hop, then to the smallest id, as `tuccl.topology.path` has it.
     """

@@ -92,7 +92,7 @@ def _in_turns(
     sizes: Sequence[int],
     windows: bool,
 ) -> list[tuple[int, dict[str, TimedProgram], Timing]]:
-    """Each size with its defaults and its tuned timing, every other round the other way round."""
+    """Each size with its defaults and its tuned timing, in every other round the other order."""
     kinds = ["nccl", _TUNED] + ([SYMMETRIC_BASELINE] if windows else [])
     plugin = plugin_environment(stored.folder)
     rounds: dict[str, list[list[Timing]]] = {kind: [] for kind in kinds}

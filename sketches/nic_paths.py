@@ -80,7 +80,7 @@ class NicPaths:
     def network_path(self, src: str, dst: str) -> Path | None:
         """Return the widest, then shortest path between two NICs over the network alone, or None.
 
-        `relay_path` may do better by way of a host's other NICs; that is not what a NIC that is
+        `relay_path` may do better through a host's other NICs; that is not what a NIC that is
         bound to a GPU is for.
         """
         if src not in self._across_network:

@@ -115,7 +115,7 @@ def taccl_to_sketch(
     With a profile, links have its costs and GPUs are bound to its NICs in equal blocks; with a
     topology, links have the costs of its paths and GPUs are bound by `bind`, and the links inside
     a node are those over NVLink, or all where it has none. A link's beta is always that of a NIC
-    it has alone: TACCL's own way, to multiply it by the links of a NIC, is in the congestion
+    it has alone: TACCL's own method, to multiply it by the links of a NIC, is in the congestion
     score instead.
 
     Args:

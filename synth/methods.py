@@ -40,7 +40,7 @@ __all__ = ["EXACT_METHODS", "METHODS", "Method", "make_schedule", "searched_meth
 
 @dataclass(frozen=True)
 class Method:
-    """A way to make schedules.
+    """A method to make schedules.
 
     Attributes:
         name: The name in tables, programs and on the command line.

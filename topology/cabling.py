@@ -54,9 +54,9 @@ def cabled(
 ) -> tuple[list[Node], list[Link], tuple[str, ...]]:
     """Return the switches between ``ports``, the links to and among them, and warnings.
 
-    Kept are the switches on shortest ways between the ports, as subnet managers route. Switches of
+    It keeps the switches on shortest paths between ports, as subnet managers route. Switches of
     one tier above the leaves that share a switch below become one, whose links add up: traffic
-    spreads over equal ways, and a topology has one way for each pair of GPUs.
+    spreads over equal paths, and a topology has one path for each pair of GPUs.
 
     Args:
         fabric: the switches.
@@ -214,7 +214,7 @@ def _check_joined(fabric: Fabric, adapters: Mapping[str, Adapter], ports: Sequen
 
 
 def _switches_of(fabric: Fabric, leaves: set[str]) -> dict[str, str]:
-    """Return the switches on shortest ways between ``leaves``, each with the one it becomes."""
+    """Return the switches on shortest paths between ``leaves``, each with the one it becomes."""
     kept = set(leaves)
     for leaf in leaves:
         steps = distances(fabric.neighbours, [leaf])

@@ -96,7 +96,7 @@ def torus(
     for place in places:
         for axis, size in enumerate(shape):
             after = (place[axis] + 1) % size
-            # Two in a row are joined once: around is the same way.
+            # Two in a row are joined once: around is the same link.
             if after > place[axis] or (wrap and size > 2):
                 to = rank_of[*place[:axis], after, *place[axis + 1 :]]
                 ends = f"gpu{rank_of[place]}", f"gpu{to}"

@@ -134,7 +134,7 @@ class _Server:
         return number[0] if number else "N/A"
 
     def _shortest(self, start: str) -> dict[str, tuple[str, ...]]:
-        """Return the way of fewest links over PCIe and CPUs to every node, nearest first."""
+        """Return the path of fewest links over PCIe and CPUs to every node, nearest first."""
         ways: dict[str, tuple[str, ...]] = {start: (start,)}
         queue = [start]
         for node in queue:

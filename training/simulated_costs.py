@@ -31,7 +31,7 @@ _COLLECTIVES = ("allreduce", "reduce-scatter", "allgather", "broadcast")
 
 
 def interpolated(us_of: Callable[[int], float]) -> Cost:
-    """Return the cost that ``us_of`` gives at powers of two and half way, straight between them.
+    """Return the cost that ``us_of`` gives at powers of two and midpoints, linear between them.
 
     ``us_of`` is called once for a size, and only as sizes come up.
 
@@ -92,7 +92,7 @@ def simulated_costs(
         executor: simulates in place of the GPUs' simulator.
 
     Notes:
-        Between powers of two and half way times are interpolated. A server's network has the
+        Times between powers of two and midpoints are interpolated. A server's network has the
         rate that a large all-reduce reaches on the same machine.
 
     Raises:

@@ -201,7 +201,7 @@ def machine() -> list[Check]:
         ),
         Check(
             "NCCL's windows",
-            "; ".join(window_notes(os.environ)) or "off: every call asks the tuner",
+            "; ".join(window_notes(os.environ)) or "off: the tuner chooses for every call",
             "calls that bypass the tuner",
             "",
         ),

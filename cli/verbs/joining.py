@@ -188,7 +188,7 @@ def host_names(
 def joined(
     args: argparse.Namespace, hosts: Mapping[str, Topology]
 ) -> tuple[Topology, tuple[str, ...]]:
-    """Return the cluster of ``hosts``, by name, that the arguments ask for, and warnings.
+    """Return the cluster of ``hosts``, by name, that the arguments name, and warnings.
 
     Raises:
         InputError: the arguments contradict each other, or the hosts cannot be joined.

@@ -134,7 +134,7 @@ class Executor(ABC):
 
     ``time`` never changes the program or the knobs it is given. A call that cannot be run raises
     InputError, never returns a guess. What callers need to know of an executor they read from
-    its attributes; none asks which class it is of.
+    its attributes; none checks which class it is of.
 
     Attributes:
         name: Short name for tables: "sim", "mpi", "loopback", "cuda", "nccl-tests" or "mscclpp".

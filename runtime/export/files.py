@@ -51,7 +51,7 @@ class Export:
     """The files written, in the order in which the runtime reads them, and what it cannot honour.
 
     ``buffers`` holds the buffer bytes of each protocol in use, ``channels`` the most channels of a
-    program. ``config`` is the fork's list of the files, another way than naming each.
+    program. ``config`` is the fork's list of the files, an alternative to naming each.
     """
 
     files: tuple[Path, ...]

@@ -118,7 +118,7 @@ def _order(rule: Rule) -> tuple[str, int, bool]:
 
 
 def _exportable(stored: Table, notes: list[str]) -> Iterator[Entry]:
-    """The entries whose key the unmodified selectors can tell apart."""
+    """The entries whose key the unmodified selectors can distinguish."""
     left_out: dict[str, set[str]] = defaultdict(set)
     for entry in stored.lookup.entries:
         if (why := exclusion_reason(entry)) is not None:

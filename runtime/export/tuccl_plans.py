@@ -66,7 +66,7 @@ def choose(
 def select(algorithms: Any, request: Any) -> Any:  # noqa: ANN401
     """Return the algorithm for a call of MSCCL++'s NCCL library, or None.
 
-    A request does not say what reduction it asks for, so `register` leaves reducing plans out
+    A request does not say which reduction it needs, so `register` leaves reducing plans out
     unless the job only adds up.
     """
     machine = request.world_size, request.n_ranks_per_node

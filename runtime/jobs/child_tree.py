@@ -52,7 +52,7 @@ def run_to_end(
     """Return what ``command`` printed; after ``limit_s`` seconds it is ended with its children.
 
     It runs without a shell, with ``environment`` as its whole environment, and in a session of
-    its own: a Ctrl-C comes here first, and ends it in the same way.
+    its own: a Ctrl-C comes here first, and ends it likewise.
 
     Raises:
         InputError: there is no such command, or it cannot be started.

@@ -140,7 +140,7 @@ def probe_hosts(
         limit_s: how long a host may take.
         at_once: how many are queried at a time.
         tool: one of `HOST_TOOLS`: ``tuccl probe``, or where that is not installed a vendor's
-            ``nvidia-smi topo -m`` or ``rocm-smi --showtopo``, which tell less.
+            ``nvidia-smi topo -m`` or ``rocm-smi --showtopo``, which print less.
 
     Raises:
         InputError: a name is none of a host, or the launcher cannot be started.

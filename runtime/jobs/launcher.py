@@ -96,7 +96,7 @@ def job_launcher(text: str | None, ranks: int) -> JobLauncher:
     """Return the launcher that ``text`` names, split as a shell would; None: mpirun -np RANKS.
 
     Raises:
-        InputError: it is none that hands on variables in a known way.
+        InputError: it is none that hands on variables in a known form.
     """
     try:
         words = shlex.split(text) if text is not None else ["mpirun", "-np", str(ranks)]

@@ -65,7 +65,7 @@ def check_plugin(folder: Path, table: LookupTable) -> tuple[PluginAnswer, ...]:
         name = ", ".join(dict.fromkeys(name for name, _ in row_answers)) if row_answers else None
         why = "" if row_answers else "no size of the range divides by the program's chunks"
         if not _has_plugin(table, row):
-            why = "no runtime asks a scheduler for it"
+            why = "no runtime calls a scheduler for it"
         agrees = all(same for _, same in row_answers)
         checked.append(PluginAnswer(row, name, ends, agrees, why))
     return tuple(checked)

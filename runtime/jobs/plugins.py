@@ -107,7 +107,7 @@ def plugin_environment(table: Path) -> dict[str, str]:
 
 
 def tuner_variables(table: LookupTable) -> dict[str, str]:
-    """Return the variable that has NCCL ask the tuner plugin; none for a table of programs alone.
+    """Return the variable that has NCCL call the tuner plugin; none for a table of programs alone.
 
     Raises:
         Unavailable: this installation was built without the plugins.

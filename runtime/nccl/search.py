@@ -147,7 +147,7 @@ def _fastest(search: Search, links: HostLinks, *, back: bool) -> tuple[int, floa
 def _rings_at(links: HostLinks, gbs: float, *, back: bool) -> int:
     if not links.nics:
         return links.rings(gbs)
-    if not links.nvlink and links.near:  # every second ring crosses the sockets the other way
+    if not links.nvlink and links.near:  # every second ring crosses the sockets in reverse
         opposite = min(2, len(links.nics)) * int(links.total_gbs / gbs + _ROUNDING)
         return min(links.nic_channels(gbs), int(links.bus_gbs / gbs + _ROUNDING), opposite)
     if back or not links.nvlink:

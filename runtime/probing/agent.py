@@ -1,7 +1,7 @@
 """Program of a host that is probed: timed messages to other hosts' agents, and answers to theirs.
 
 It needs nothing but Python: its text is started as ``python3 -c`` on a host. It reads commands, a
-JSON object a line, writes answers the same way, and ends when its input does. It listens on the one
+JSON object a line, writes answers alike, and ends when its input does. It listens on the one
 address it is given, and hangs up on whoever does not begin with the run's token.
 """
 
@@ -71,7 +71,7 @@ class Agent:
             if trips:
                 return trips, "ICMP echo"
             if way in self._ways:
-                self._ways.remove(way)  # not allowed here, or on the way
+                self._ways.remove(way)  # not allowed here, or on the path
         with self._connected(address, port, source) as line:
             return [_exchange(line) for _ in range(count + _WARM_UP)][_WARM_UP:], "TCP echo"
 

@@ -146,7 +146,7 @@ class Statistics(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One way to run a call: a program with its knobs, NCCL's own with knobs, or its default.
+    """One method to run a call: a program with its knobs, NCCL's own with knobs, or its default.
 
     ``nchunks``, the placements and ``max_safe_bytes`` (0: every size) repeat what the program
     file says, so that a selector need not read it. ``sms`` is the SMs that it occupies: the

@@ -17,7 +17,7 @@ from tuccl.runtime.table.entry import DATATYPE_CLASSES, ROOTED, Candidate, Entry
 __all__ = ["FORMAT", "WITH_TUNER", "LookupTable", "Range", "check_entries", "ranges_from_sizes"]
 
 FORMAT = "tuccl-table/1"
-# Dialects whose runtime asks a tuner plugin what NCCL is to run.
+# Dialects whose runtime calls a tuner plugin to choose what NCCL runs.
 WITH_TUNER = frozenset({"nccl", "executor", "rccl"})
 CREATED_BY = f"tuccl {__version__}"
 Range = tuple[int, int]

@@ -195,7 +195,7 @@ def save_table(
 
 
 def check_target(folder: Path) -> None:
-    """Refuse a ``folder`` that a table must not replace: ask before a long search.
+    """Refuse a ``folder`` that a table must not replace: call it before a long search.
 
     Raises:
         InputError: it is no folder, or holds files that no table has.

@@ -32,7 +32,7 @@ _GZIP = b"\x1f\x8b"
 
 
 class _Keys(msgspec.Struct):
-    """The keys that tell JSON files apart; ``nodes`` and ``results`` are not looked into."""
+    """The keys that distinguish JSON files; ``nodes`` and ``results`` are not looked into."""
 
     format: str = ""
     nodes: msgspec.Raw = msgspec.Raw(b"")

@@ -41,8 +41,8 @@ def chains(topology: Topology, channels: int) -> list[tuple[Chain, ...]]:
 
     Notes:
         Channel n leaves hosts by their NIC n modulo the number of NICs. A ring enters a host at a
-        GPU of that NIC and leaves it at another GPU of the same or the next NIC, the other way
-        round on every second host, so that each hop between hosts keeps to its rail.
+        GPU of that NIC and leaves it at another GPU of the same or the next NIC, in reverse
+        on every second host, so that each hop between hosts keeps to its rail.
     """
     columns = [_host_chains(topology, number, channels) for number in range(len(topology.hosts))]
     return list(zip(*columns, strict=True))

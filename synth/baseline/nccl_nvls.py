@@ -1,6 +1,6 @@
 """NCCL's NVLS collectives as programs: the NVLink switch as two more ranks of each GPU.
 
-A GPU's reducing load pulls the shard it owns from all GPUs of its host at once, summed on the way;
+A GPU's reducing load pulls the shard it owns from all GPUs of its host at once, summed on the path;
 its multicast store puts the sum on all of them. Each is one flow that takes the links of all GPUs
 at the same time, which no route between two ranks says: so each GPU has a rank in the switch that
 takes what is reduced for it and another that takes what it multicasts, and the routes to them

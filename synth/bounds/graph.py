@@ -24,8 +24,8 @@ __all__ = [
     "topology_fabric",
 ]
 
-# Ways into a relay from which on it is one vertex, whatever turns routes take there: this promises
-# more, if anything, and spares as many arcs as there are ways in times ways out.
+# Arcs into a relay from which on it is one vertex, whatever turns routes take there: this promises
+# more, if anything, and spares as many arcs as the product of those in and those out.
 _MOST_ENTRIES = 96
 
 
@@ -102,8 +102,8 @@ def topology_fabric(topology: Topology) -> Fabric:
         takes the direct link, else the widest path), nor can bytes turn from hop to hop at a relay
         where no route does: two GPUs that share a PCIe bridge and an NVSwitch do not use the
         bridge between them. The NICs of a GPU are one, as its channels may share bytes among them
-        in any way. A relay where routes turn in some ways only becomes a vertex for each
-        way in and each way out. A bound that counted more would promise too much.
+        freely. A relay where routes turn to some arcs only becomes a vertex for each
+        arc in and each arc out. A bound that counted more would promise too much.
     """
     topology = merge_nics(topology)
     paths = all_paths(topology).values()

@@ -1,7 +1,7 @@
 """Hierarchical methods: trees inside hosts, composed with links between hosts.
 
 The links between hosts are slow and few, so every chunk crosses to each other host once and spreads
-there. Methods differ in the tree inside a host (shallow, or a ring) and in the way between hosts:
+there. Methods differ in the tree inside a host (shallow, or a ring) and in the path between hosts:
 
 - `hierarchical2`: shallow trees; from the owner's host straight to each other host.
 - `hierarchical3`: shallow trees; from host to host, on a lane for each NIC.
@@ -209,7 +209,7 @@ def _host_rings(sketch: Sketch) -> list[tuple[int, ...]]:
 def _ring_trees(rings: list[tuple[int, ...]], *, summing: bool) -> dict[int, Tree]:
     """Return the tree of each owner: to its index on every ring, then round each ring."""
     size, nhosts = len(rings[0]), len(rings)
-    onward = -1 if summing else 1  # links are used in the ring's direction either way
+    onward = -1 if summing else 1  # links are used in the ring's direction in both cases
 
     def tree(home: int, index: int) -> Iterator[TreeEdge]:
         channel = index % _RING_CHANNELS

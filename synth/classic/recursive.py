@@ -127,7 +127,7 @@ def _bruck(ranks: int) -> _Rounds:
 
 
 def _backwards(rounds: _Rounds) -> _Rounds:
-    """Return the rounds of a reduce-scatter: the allgather's, the other way round in all senses."""
+    """Return the rounds of a reduce-scatter: the allgather's, reversed in order and direction."""
     return [[_Send(s.dst, s.src, s.parts) for s in sends] for sends in reversed(rounds)]
 
 

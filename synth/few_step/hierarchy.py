@@ -25,7 +25,7 @@ __all__ = [
 _LocalSends = Sequence[tuple[int, int, int, int]]
 _Ranges = Sequence[tuple[int, int]]
 # Solves demands inside one host: (step, sending local rank, receiving one, demand); None where
-# there is no way or no time.
+# there is no path or no time.
 InsideSolver = Callable[[Network, tuple[Demand, ...]], _LocalSends | None]
 
 

@@ -89,7 +89,7 @@ def solve_k_synchronous(
     Args:
         instance: Demands and the network.
         steps: Messages in a row at most.
-        budget: Seconds, seed, threads, and whom to tell; the default is 20 s.
+        budget: Seconds, seed, threads, and the progress callback; the default is 20 s.
         rounds: The most that are of use: any schedule of so many is the answer.
 
     Notes:

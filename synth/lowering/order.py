@@ -33,7 +33,7 @@ class Order:
 
     Attributes:
         before: For each event, the events of its rank that must be done first.
-        after: The same edges the other way round.
+        after: The same edges reversed.
         readers: For each receive event, the events that read what it wrote.
         results: Receive events whose value is part of the result.
         source: For each transfer, the one receive event that wrote all of what it sends, or NONE.

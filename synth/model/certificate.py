@@ -70,7 +70,7 @@ class _Memory:
         return None
 
     def unfinished(self) -> str | None:
-        """Return which output is not what the collective asks for."""
+        """Return which output is not what the collective defines."""
         everyone = (1 << self.collective.ranks) - 1
         for rank in range(self.collective.ranks):
             for offset, chunk in self.collective.outputs(rank, self.schedule.chunks_per_rank):

@@ -1,4 +1,4 @@
-"""One way to make a plan of a program's tasks: its thread blocks, channels and buffers."""
+"""One form of a plan of a program's tasks: its thread blocks, channels and buffers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Ways(NamedTuple):
 
 @dataclass(frozen=True)
 class Form:
-    """One way to make a plan of a program: knobs, placement and where messages land."""
+    """One form of a plan of a program: knobs, placement and where messages land."""
 
     program: Program
     ranks_per_host: int

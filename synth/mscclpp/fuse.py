@@ -191,7 +191,7 @@ def fuse_sends(ranks: Sequence[list[list[Task]]], ranks_per_host: int, *, spread
 
     With `spread`, thread blocks that would send what another got pass it on from where it landed:
     all read the same packets, at once and without a semaphore. Sums of what came from another host
-    are left to `pass_sums`: beside that way one more within the rank is short.
+    are left to `pass_sums`: beside that path a move within the rank is short.
     """
     for rank, blocks in enumerate(ranks):
         host = rank // ranks_per_host

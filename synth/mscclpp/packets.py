@@ -31,7 +31,7 @@ class PacketPlaces:
 
 
 def packet_places(layout: Layout, scratch: list[Slots]) -> PacketPlaces:
-    """Choose the places of all messages and sums; leave in `scratch` the chunks to ask for.
+    """Choose the places of all messages and sums; leave in `scratch` the chunks to request.
 
     What was in `scratch` before are the program's own chunks.
     """
@@ -53,7 +53,7 @@ def packet_places(layout: Layout, scratch: list[Slots]) -> PacketPlaces:
             sums[task] = scratch[part.rank].take(task.count)
     first_plain = [2 * each.chunks for each in packets]
     for rank, each in enumerate(scratch):
-        # A chunk to ask for has room for two plain ones.
+        # A requested chunk has room for two plain ones.
         each.chunks = packets[rank].chunks + -(-each.chunks // 2)
     return PacketPlaces(landing, leaving, sums, first_plain)
 

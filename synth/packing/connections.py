@@ -14,14 +14,14 @@ from tuccl.synth.packing.tree_packing import Forest, TreePacker, Way
 
 __all__ = ["Connections", "plan_connections"]
 
-# Thread blocks that a GPU may need whatever its fastest connection asks for, and that others may
+# Thread blocks that a GPU may need whatever its fastest connection needs, and that others may
 # wait for, since a dependency names its block in a signed byte.
 _FEW_BLOCKS, _MOST_AWAITED = 32, 128
-# Channels of a program, and copies of it that knobs may ask for.
+# Channels of a program, and copies of it that knobs may set.
 _MOST_CHANNELS, _MOST_COPIES = 32, 16
-# Lanes of the fastest way that are tried in turn: with more, few chunks a lane come in bursts.
+# Lanes of the fastest path that are tried in turn: with more, few chunks a lane come in bursts.
 _LANES = (1, 2, 4)
-# Blocks wait for each other now and then, so they should be able to do more than links ask for.
+# Blocks wait for each other now and then, so they should be able to do more than links need.
 _RESERVE = 1.2
 _Connection = tuple[int, int, int]  # channel, sending and receiving rank
 
@@ -31,7 +31,7 @@ class Connections:
     """Channels and thread blocks of the connections.
 
     Attributes:
-        lanes: Parallel channels of each way.
+        lanes: Parallel channels of each path.
         copies: Copies of the program (channels) with which the blocks keep up with the links.
         apart: Whether results have other channels than sums, and so thread blocks of their own.
         shared: Connections that share the thread block of the opposite direction.
@@ -45,7 +45,7 @@ class Connections:
     idle: frozenset[Pair] = frozenset()
 
     def channel(self, send: Send, turn: int) -> int:
-        """Return the channel of the send number `turn` that goes its way."""
+        """Return the channel of the send number `turn` that takes its path."""
         below = 0
         if self.apart and not send.reduce and (send.src, send.dst) not in self.idle:
             below = self.lanes.get((True, send.src, send.dst), 1)
@@ -53,9 +53,9 @@ class Connections:
 
 
 def plan_connections(packer: TreePacker, forest: Forest, machine: MachineClass) -> Connections:
-    """Return the channels of each way: as many thread blocks as carry what its links do.
+    """Return the channels of each path: as many thread blocks as carry what its links do.
 
-    Copies of the program give every way more blocks. Where so many do not fit, fast ways get lanes
+    Copies of the program give a path more blocks. Where so many do not fit, fast paths get lanes
     of their own: the fewest that do, or that come closest.
     """
     limit = min(_MOST_AWAITED, machine.sm_count or _MOST_AWAITED)

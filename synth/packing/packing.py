@@ -54,7 +54,7 @@ def packing(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
 
     Args:
         problem: The collective and its links; the more chunks per rank, the closer to the bound.
-            Without a topology the links tell what they share.
+            Without a topology the links show what they share.
         options: Not looked at.
 
     Raises:

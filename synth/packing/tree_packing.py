@@ -63,7 +63,7 @@ class Forest:
 
     @cached_property
     def chunks(self) -> Counter[Way]:
-        """Return the chunks that go each way."""
+        """Return the chunks that take each path."""
         return _chunks(self.reduction, self.broadcast)
 
     @property

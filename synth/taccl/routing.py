@@ -36,7 +36,7 @@ class HeadsAndTails:
         self._tails: dict[tuple[int, int], int] = {}
 
     def reach(self) -> list[int]:
-        """Return for each chunk the time to its farthest target, with nothing in its way."""
+        """Return for each chunk the time to its farthest target, with nothing on its path."""
         chunks = self.problem.chunks
         return [max(near[t] for t in i.targets) for near, i in zip(self.near, chunks, strict=True)]
 

@@ -19,7 +19,7 @@ _MOST_CHARACTERS = 255
 
 
 def measured_topology(cluster: Topology, rates: NetworkRates) -> Topology:
-    """Return ``cluster`` with the network links and switches that ``rates`` tell of.
+    """Return ``cluster`` with the network links and switches that ``rates`` show.
 
     Switches stay as they are where the groups found are those behind each; otherwise there is one
     for each group (leaf0, or tor0, tor1, ...), two joined by one link, more by spine0. A host's

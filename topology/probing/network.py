@@ -78,7 +78,7 @@ def probe_network(
 
     Neighbours are timed alone, both ways; those slower than their hardware's best once more with
     another partner; then all send at once. Where flows slow each other, small messages past the
-    full queues tell who is behind the same part, and the sum of its flows is what it carries.
+    full queues show who is behind the same part, and the sum of its flows is what it carries.
 
     Args:
         prober: what runs the probes.
@@ -182,7 +182,7 @@ class _Probing:
     def _groups(
         self, load: Load, slowed: Sequence[Pair], order: Sequence[int], *, neighbours: bool
     ) -> list[list[int]]:
-        """Return who is behind the same shared part; racks, with a note, where none can tell."""
+        """Return who is behind the same shared part; racks, with a note, where none is found."""
         left = self._budget - self.probes
         reason = "the budget is too small"
         if left >= len(order):

@@ -19,7 +19,7 @@ class PairTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         round_trips_us: of small messages.
         forth: (bytes, us) of messages from the first endpoint to the second.
-        back: the same the other way.
+        back: the same in the other direction.
         method: how they were taken, in a few words.
     """
 

@@ -40,7 +40,7 @@ class _Record(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class RecordedProber:
-    """Asks another prober for what its file does not hold yet, and adds each answer to the file."""
+    """Queries another prober where its file holds no answer, and adds each answer to the file."""
 
     def __init__(
         self,

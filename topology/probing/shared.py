@@ -15,7 +15,7 @@ from tuccl.topology.probing.prober import Load, Pair
 __all__ = ["Uplink", "groups_behind", "slowed_flows", "typical", "uplinks"]
 
 _SLOWED = 0.85  # of what a flow gets alone
-_LEAST_RATIO = 4.0  # of round trips through a full queue over idle ones, to tell them apart
+_LEAST_RATIO = 4.0  # of round trips through a full queue over idle ones, to separate them
 
 
 class Uplink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,7 +60,7 @@ def groups_behind(
         neighbours: whether those side by side are likely in one group.
 
     Returns:
-        None where queues stay too short to tell.
+        None where queues stay too short to show it.
     """
     load.keep(slowed)
     crossing_us = load.round_trips(slowed[:1])[0]

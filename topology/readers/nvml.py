@@ -1,4 +1,4 @@
-"""Asks NVIDIA's management library (NVML) for NVLinks, and for all where there is no /sys."""
+"""Queries NVIDIA's management library (NVML) for NVLinks, and for all where there is no /sys."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def _check(title: str, matrix: _Matrix, gpus: list[str], place: str) -> None:
 def _system(
     matrices: dict[str, _Matrix], numa: dict[int, str], gfx: dict[int, str], place: str
 ) -> Element:
-    """Return NCCL's <system>; types are links where weight and hops tell of no relay between."""
+    """Return NCCL's <system>; types are links where weight and hops show no relay between."""
     types = matrices["type"]
     gpus = sorted(types.columns, key=lambda gpu: int(gpu[3:]))
     busid = {gpu: f"0000:{at >> 5:02x}:{at & 31:02x}.0" for at, gpu in enumerate(gpus)}

@@ -191,7 +191,7 @@ def _from_gzip(data: bytes, most: int) -> bytes:
 
 
 def _from_xz(data: bytes, most: int) -> bytes:
-    # Its header may ask for gigabytes.
+    # Its header may claim gigabytes.
     unpacker = lzma.LZMADecompressor(memlimit=_MOST_UNPACKED)
     plain = unpacker.decompress(data, most)
     if not unpacker.eof and len(plain) < most:

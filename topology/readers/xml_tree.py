@@ -127,7 +127,7 @@ def root_tag(data: bytes) -> str:
 
 class _Builder:
     def __init__(self, path: str, text_tags: Collection[str] | None) -> None:
-        # The encoding is fixed: declarations of others could ask for any codec.
+        # The encoding is fixed: other declarations could name any codec.
         self.parser = expat.ParserCreate("utf-8")
         self.parser.StartElementHandler = self._start
         self.parser.EndElementHandler = self._end

@@ -1,4 +1,4 @@
-"""Groups as init_process_group and new_group ask for them: table, connections, Gloo beneath."""
+"""Groups as init_process_group and new_group request them: table, connections, Gloo beneath."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class CollectiveCall:
         )
 
     def _fits(self, size: int) -> bool:
-        """Return whether all are plain, of one type and device, as large as the collective asks."""
+        """Return whether all are plain, of one type and device, as large as the call needs."""
         each = self.sample.numel()
         plain = all(
             t.layout == torch.strided

@@ -407,7 +407,7 @@ def _all(what: str, works: list[dist.Work]) -> dist.Work:
 
 
 def _report_calls(ranks: int, counts: dict[str, int], process: int) -> None:
-    """Say where a group's calls went, which ``tuccl doctor --log`` reads, as NCCL_DEBUG asks.
+    """Say where a group's calls went, which ``tuccl doctor --log`` reads, as NCCL_DEBUG requests.
 
     Without it only a group none of whose calls ran by a program says so.
     """

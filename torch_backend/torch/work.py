@@ -146,7 +146,7 @@ class AllWork(TucclWork):
 
 
 class CollectiveQueue:
-    """The collectives of one group, in order: by the engine or by Gloo, as each asks.
+    """The collectives of one group, in order: by the engine or by Gloo, as each requires.
 
     The engine's stand in its own queue. Gloo's run beside these and beside each other, as Gloo
     does by itself, but what shares memory with an earlier one waits for its end.

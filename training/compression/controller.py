@@ -90,7 +90,7 @@ class RatioController:
             monitor: of the network; that of rank 0 counts.
             candidates: ratios to try.
             iterations: steps for each.
-            drift: mean relative change of the gain from a step to the next that asks for trying.
+            drift: mean relative change of the gain from a step to the next that starts a trial.
             network_change: part by which latency or rate must differ to choose anew.
             rest: steps between two times of trying at least.
             every: steps between two looks at the network.

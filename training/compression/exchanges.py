@@ -1,4 +1,4 @@
-"""Ways to exchange sparse gradients, and what each takes: by formula or by a table's programs."""
+"""Methods to exchange sparse gradients, and their times: by formula or by a table's programs."""
 
 from __future__ import annotations
 

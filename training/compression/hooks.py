@@ -161,7 +161,7 @@ def _by_allreduce(
 ) -> torch.Tensor:
     """Return the mean at the indices of one rank, which it broadcasts.
 
-    The sums of squares that tell the gain are appended to the values.
+    The sums of squares that give the gain are appended to the values.
     """
     group = state.process_group
     ranks, rank = dist.get_world_size(group), dist.get_rank(group)

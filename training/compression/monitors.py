@@ -107,7 +107,7 @@ class ProbingMonitor:
         values: tuple[int, int] = (256, 262_144),
         every: int = 100,
     ) -> None:
-        """Ask ``probe``, which returns us, for an all-reduce exchange of two sizes.
+        """Call ``probe``, which returns us, for an all-reduce exchange of two sizes.
 
         Args:
             probe: of an exchange and the values of a rank.
@@ -171,7 +171,7 @@ def has_changed(before: Link, now: Link, part: float = 0.1) -> bool:
 def _fitted(samples: Sequence[tuple[float, float, float]], believed: Link) -> Link:
     """Return the link whose times are nearest in parts: of (messages, bytes, us) each.
 
-    What calls are too much alike to tell, or noise hides, stays as it was believed to be.
+    Where calls are too much alike, or noise is too large, an estimate stays as it was.
     """
     if not samples:
         return believed

@@ -69,7 +69,7 @@ class Rank:
         self._results: dict[Turn, MethodResult] = {}
 
     def run(self) -> None:
-        """Do all the job asks for; rank 0 writes the results."""
+        """Do the whole job; rank 0 writes the results."""
         model = self._job.model or self._measured()
         costs = self._measure(max(round(model.nbytes * self._job.byte_scale), ELEMENT_BYTES))
         schedules = self._schedules(model, costs)

@@ -155,7 +155,7 @@ def _entry(collective: str, nbytes: int, bounds: tuple[int, int], samples: _Samp
         if knobs is None or not us or not default_us or not beats(us, default_us):
             continue
         if us_ip and default_us_ip and beats(default_us_ip, us_ip):
-            continue  # slower in place, which a tuner cannot tell apart
+            continue  # slower in place, which a tuner cannot distinguish
         winners.append((median(us), knobs, Statistics.of(us)))
     best = sorted(winners, key=lambda w: (w[0], w[1].channels))[:MOST_CANDIDATES]
     default = default_candidate(

@@ -57,7 +57,7 @@ class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=True
 
 
 def sketch_kind(name: str) -> str:
-    """Return the kind of the candidate sketch ``name``, which numbers tell apart.
+    """Return the kind of the candidate sketch ``name``, which numbers distinguish.
 
     >>> sketch_kind("pairs-2-nvlink"), sketch_kind("mesh-congestion-3"), sketch_kind("one")
     ('pairs-nvlink', 'mesh-congestion', 'one')

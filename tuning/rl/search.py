@@ -39,7 +39,7 @@ class RlSearch(Search):
         policy: Policy | None = None,
         state: State | None = None,
     ) -> None:
-        """Prepare to search; ``state`` is of the call, which ``policy`` asks for."""
+        """Prepare to search; ``state`` is of the call, which ``policy`` needs."""
         super().__init__(space, seed=seed, full_effort=full_effort, first=first)
         self._policy, self._state = policy, state
         self._regime = "usual" if state is None else state.regime
@@ -101,7 +101,7 @@ def search_from(
 ) -> Search:
     """Return a search of ``kind`` that begins with ``start`` and makes use of ``policy``.
 
-    The agent itself asks it point by point instead of timing ``first``; any other search times its
+    The agent itself calls it point by point instead of timing ``first``; any other search times its
     points before ``first``. A policy that knows nothing of the collective changes nothing.
     """
     points = [] if policy is None else policy.points(space, state, _POINTS)

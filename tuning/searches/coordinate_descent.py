@@ -16,7 +16,7 @@ FINE_DIMENSIONS = ("protocol", "chunking", "channels", "threads", "buffer")
 def coordinate_descent(
     space: Space, measurements: Measurements, start: Point, names: Sequence[str] = FINE_DIMENSIONS
 ) -> Iterator[Point]:
-    """Yield the points to time on the way from ``start`` down, until no single change is faster.
+    """Yield the points to time from ``start`` down, until no single change is faster.
 
     Only the dimensions of ``names`` are changed. Categories are tried one by one, protocols with
     their default threads and buffer; ordered dimensions step by step in either direction as long

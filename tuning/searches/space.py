@@ -84,7 +84,7 @@ class _Block:
 class Space:
     """The legal points for one topology, collective and size.
 
-    Points are reached in three ways: by position in the grid (``at``), by one index per
+    Points are reached by three methods: by position in the grid (``at``), by one index per
     dimension (``point``), and by membership (``in``). What a choice's program really allows is
     known only once it is synthesized, which takes time: the grid counts the points that are
     legal by the knobs' rules and the size, and ``refine`` looks closer at the choices that are
