@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/gpu.py [--device N] [--peer N] [--quick]
 
 Two ranks, on one GPU or two. A send and its receive of 64 MB are timed against two copies at the
-same time, by as many blocks and threads: the way into the FIFO and out of it. A way through LL is
+same time, by as many blocks and threads: the path into the FIFO and out of it. A path through LL is
 timed against a flag's: half of a ping-pong of 8 bytes, the starts of kernels taken off. Then eight
 ranks on one GPU: msccl-default's allreduce by each value of each knob, every element compared; a
 tuned table beside msccl-default; NCCL itself where it allows several ranks on a GPU; and a class of
@@ -123,7 +123,7 @@ def copies(executor: CudaExecutor, device: int, peer: int, nbytes: int) -> None:
 
 
 def hops(executor: CudaExecutor, device: int, peer: int) -> float:
-    """Print a way by each protocol beside a flag's, which is returned in us."""
+    """Print the latency of each protocol beside a flag's, which is returned in us."""
     flag = yardstick("tucclFlagRoundTrip", device, peer) / 2
     print(f"\nway of 8 bytes; of a flag alone {flag:.2f} us")
     for protocol in ("LL", "LL128", "Simple"):

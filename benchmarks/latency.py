@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/latency.py [-c COLLECTIVE] [--only FABRIC]
 
 Times are simulated on a machine without overheads: links alone take time, 0.7 us an NVLink (also
-through an NVSwitch, or by PCIe), 1.3 us the way over two NICs, 0.5 us a torus link. `ratio` is over
+through an NVSwitch, or by PCIe), 1.3 us over two NICs, 0.5 us a torus link. `ratio` is over
 the bound max(alpha diameter, least alpha across the tight cut + bytes over its rate). `hops` are
 messages in a row, and the fewest possible. Peers' figures are constants, as measured by others.
 """

@@ -116,7 +116,7 @@ def ask(program: Program, hosts: int, count: Count) -> None:
 
 
 def ask_switch(collective: str, ranks: int, count: Count) -> None:
-    """Ask for what a switch does, through scratch and without."""
+    """Count the plans of a switch, through scratch and without."""
     for through_scratch in (True, False):
         multicast = Multicast(collective, ranks, 8, through_scratch)
         for knobs in (PlanKnobs(), PlanKnobs(unit_bytes=PIECE), PlanKnobs("LL")):
@@ -127,7 +127,7 @@ def ask_switch(collective: str, ranks: int, count: Count) -> None:
 
 
 def serve(make: Callable[..., ExecutionPlan], step: int, count: Count) -> None:
-    """Ask for a plan of all sizes, and for one of each size that it leaves out."""
+    """Make a plan of all sizes, and for one of each size that it leaves out."""
     served: list[tuple[int, int]] = []
     for size in SIZES:
         nbytes = -(-size // step) * step

@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/training_plans.py [--cases 10000]
 
 Random models of up to ten tensors under random start-ups and rates. `exact` is the O(L^2) one, for
-any cost; `greedy` is MG-WFBP's. Brute force tries each way of cutting the tensors into groups.
+any cost; `greedy` is MG-WFBP's. Brute force tries each cut of the tensors into groups.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ METHODS_TRIED: dict[str, tuple[int, ...]] = {
     "allpairs": (1,),
 }
 # Small buffers cut chunks into passes, so that ranks pass parts of them on; eager messages wait for
-# nobody to ask for them.
+# nobody to request them.
 KNOBS = {
     "Simple": Knobs("Simple"),
     "Simple 256K": Knobs("Simple", buffer_bytes=256 << 10),

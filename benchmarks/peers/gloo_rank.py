@@ -90,7 +90,7 @@ class Round:
     """Buffers of one call, what they hold before and must hold after."""
 
     def __init__(self, fields: Mapping[str, str], rank: int, ranks: int) -> None:
-        """Make the buffers that a call's ``fields`` ask for."""
+        """Make the buffers that a call's ``fields`` need."""
         self.collective = fields["own-run"]
         self._rank, self._ranks, self._root = rank, ranks, int(fields["root"])
         self._type, self._op = _TYPES[fields["datatype"]], _OPS[fields["op"]]

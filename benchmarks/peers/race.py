@@ -1,4 +1,4 @@
-"""A race of several ways to do one collective: timed in turns on the same ranks."""
+"""A race of several methods for one collective, timed in turns on the same ranks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LEAST_ROUNDS = 2
 
 @dataclass(frozen=True)
 class Competitor:
-    """A way to do a collective of one size.
+    """A method for a collective of one size.
 
     Attributes:
         owner: "tuccl", a default's name or a peer's.
@@ -72,9 +72,9 @@ def prescreen(
     """Return the times of all in a few runs, contents checked, and why some have dropped out.
 
     Args:
-        competitors: all ways.
+        competitors: all methods.
         sent_bytes: what has crossed the network so far, None where that is not known.
-        least_sent: what a run must make cross it; less has gone another way.
+        least_sent: what a run must make cross it; less went another path.
     """
     results, notes = [], []
     for competitor in competitors:

@@ -20,7 +20,7 @@ using select::Agreement;
 constexpr const char* kSizes[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
                                   "SLURM_STEP_NUM_TASKS"};
 
-/// A process that failed to agree once asks nobody again: others would wait for it in vain no
+/// A process that failed to agree once queries nobody again: others would wait for it in vain no
 /// longer than it takes them to learn the same.
 std::atomic<bool> gave_up{false};
 

@@ -17,7 +17,7 @@ struct GroupAgreement {
   std::unique_ptr<select::ControlGroup> group;  ///< Null where no other rank was queried.
 };
 
-/// Whether the ranks of this job can ask each other: TUCCL_BOOTSTRAP names a rendezvous server.
+/// Whether the ranks of this job can query each other: TUCCL_BOOTSTRAP names a rendezvous server.
 bool has_rendezvous();
 
 /// The agreement of the `ranks` ranks of a communicator, all of whom call it `communicator` and

@@ -15,7 +15,7 @@
 namespace tuccl::plugin {
 
 /// Times the collectives of one communicator by the GPU's clock: from the first channel's start to
-/// the last one's end. Handles are places in a fixed array, so nothing is allocated on the way and
+/// the last one's end. Handles are places in a fixed array, so nothing is allocated meanwhile and
 /// nothing outlives the communicator; where all are taken, a call goes untimed. What was learned
 /// the tuner of the same rank keeps, where it makes rounds; else it goes beside the table in the
 /// end, from rank 0 (learned.txt, docs/reference/table.md).

@@ -22,7 +22,7 @@ std::string misfit(const select::Table& table, std::size_t ranks, std::size_t no
          " on " + std::to_string(nodes);
 }
 
-/// The agreement of the communicator's ranks. Those of another shape than the table's ask nobody.
+/// The agreement of the communicator's ranks. Those of another shape than the table's query nobody.
 GroupAgreement agreement_for(const Communicator& communicator, const Log& log) {
   LoadedTable loaded = loaded_table();
   const std::string folder = loaded.folder;

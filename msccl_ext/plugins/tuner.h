@@ -73,7 +73,7 @@ class Tuner {
   int ranks_;
   bool counts_;
   std::atomic<std::uint64_t> calls_{0};
-  /// What was advised for the last call of a function. NCCL asks for the chunk afterwards, and says
+  /// What was advised for the last call of a function. NCCL requests the chunk afterwards, and says
   /// neither for which call nor whether it took the advice: after several calls nobody knows.
   struct Latest {
     std::atomic<bool> asked_chunk{true};

@@ -1,4 +1,4 @@
-// The verifier under sanitizers: right rings, and every way to break one.
+// The verifier under sanitizers: right rings, and every fault in one.
 #include "tuccl/verify.h"
 
 #include <cassert>

@@ -64,7 +64,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   // `tuccl` alone decides when workers end: by a word, or by closing the socket. (MPICH's launcher
-  // sends SIGUSR1 to tell the others that a rank died.)
+  // sends SIGUSR1 to inform the others that a rank died.)
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGUSR1}) std::signal(number, SIG_IGN);
   ::prctl(PR_SET_TIMERSLACK, tuccl::worker::kTimerSlackNs, 0, 0, 0);
   try {

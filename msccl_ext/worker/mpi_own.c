@@ -157,7 +157,7 @@ static int algorithm_at(const struct function* f, int i, char* name, int* number
 
 static int choose_number(const struct function* f, int number) {
   if (set_variable(variable_of(f, "INTRA_ALGORITHM"), number) < 0) return -1;
-  /* The device's own ways would go before. */
+  /* The device's own methods would go before. */
   return set_variable(variable_of(f, "DEVICE_COLLECTIVE"), number == 0);
 }
 

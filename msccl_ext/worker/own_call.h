@@ -7,7 +7,7 @@
 
 namespace tuccl::worker {
 
-/// Whether a call's text asks for the MPI's own.
+/// Whether a call's text names the MPI's own.
 bool is_own_call(const std::string& text);
 
 /// The answer to such a text: what algorithms there are, or a rank's result. Throws InputError

@@ -55,7 +55,7 @@ struct Call {
   std::int64_t delay_us = 0;  ///< Most that each transfer and message of a checked run waits.
   std::int64_t pause_us = 0;  ///< All ranks rest so long before each run but the checked ones.
   int threads = 1;            ///< CPU threads that share a large reduction.
-  /// What is added to the way of each message, by sender x ranks + receiver; empty: nothing is.
+  /// The latency added to each message, by sender x ranks + receiver; empty: nothing is.
   std::vector<double> latency_us = {};
 };
 

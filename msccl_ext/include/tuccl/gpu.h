@@ -21,7 +21,7 @@ int tucclDevices(char** out);
 
 /* What the interpreter is measured against: `*out` becomes "us MEDIAN". A copy by
  * `blocks` thread blocks from GPU `device` to `peer` and as many that copy it on there, at the same
- * time; a flag's way to the other GPU and back. Returns as tucclRunCall. */
+ * time; a flag's round trip to the other GPU. Returns as tucclRunCall. */
 int tucclTwoStageCopy(int device, int peer, int blocks, int threads, size_t bytes, char** out);
 int tucclFlagRoundTrip(int device, int peer, char** out);
 

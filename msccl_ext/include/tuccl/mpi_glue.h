@@ -1,4 +1,4 @@
-/* What the worker asks of an MPI: a table of C functions, so that one worker serves every MPI.
+/* What the worker needs of an MPI: a table of C functions, so that one worker serves every MPI.
  * worker/mpi_glue.c and mpi_own.c fill it, compiled by the mpicc of the MPI in question. */
 #ifndef TUCCL_MPI_GLUE_H
 #define TUCCL_MPI_GLUE_H

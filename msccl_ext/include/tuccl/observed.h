@@ -52,7 +52,7 @@ struct CandidateStats {
   std::uint32_t idle = 0;  ///< Epochs since its newest time.
   std::map<std::int16_t, std::uint64_t> buckets;
 
-  /// The time in us below which `share` of the times lie, as well as the buckets tell.
+  /// The time in us below which `share` of the times lie, as well as the buckets show.
   double quantile_us(double share) const;
 
   bool operator==(const CandidateStats&) const = default;

@@ -26,7 +26,7 @@ class RendezvousServer {
   std::unique_ptr<Service> service_;
 };
 
-/// What a rank asks of a rendezvous server.
+/// A rank's request to a rendezvous server.
 struct JoinRequest {
   std::string host;   ///< Of the server, an IPv4 address.
   int port = 0;       ///< Of it.
@@ -36,7 +36,7 @@ struct JoinRequest {
   std::chrono::milliseconds timeout{10000};
 };
 
-/// The group of all that ask for the same one; the first to come is rank 0. Throws InputError where
+/// The group of all that request the same one; the first to come is rank 0. Throws InputError where
 /// the request makes no sense, PeerLost where not all are there in time or the server cannot be
 /// reached.
 std::unique_ptr<ControlGroup> join(const JoinRequest& request);

@@ -12,7 +12,7 @@ namespace tuccl {
 enum class Cause : std::uint8_t {
   kWork,        ///< Moves payload as fast as it can by itself.
   kSetup,       ///< Fixed costs: transfer, slice, a dependency's flag, a message in the proxy.
-  kLink,        ///< Moves payload slower than it could: a link on the way is full.
+  kLink,        ///< Moves payload slower than it could: a link on the path is full.
   kData,        ///< Waits for data: the peer (for a proxy: its thread block) has not sent it.
   kFlight,      ///< Waits for what is on its way already: latency.
   kCredit,      ///< Waits for a slot at the receiver.

@@ -1,5 +1,5 @@
 // tuccl-plugin-host: loads a plugin through its true interface and prints what it answers, a line
-// for each call on standard input (docs/reference/plugins.md). `tuccl explain` and `doctor` ask it.
+// for each call on standard input (docs/reference/plugins.md). `tuccl explain` and `doctor` run it.
 #include <array>
 #include <charconv>
 #include <cstdarg>

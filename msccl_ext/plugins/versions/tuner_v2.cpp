@@ -11,7 +11,7 @@ abi::Result init(std::size_t ranks, std::size_t nodes, abi::Logger logger, void*
 }
 
 /// A user's own choice beats the table's. LL128 corrupts data where NCCL has not enabled it, which
-/// this version does not tell. What there is no kernel for, no table holds.
+/// this version does not report. What there is no kernel for, no table holds.
 bool allowed(int algorithm, int protocol, bool collnet, bool nvls) {
   if (protocol == abi::kLL128) return false;
   switch (algorithm) {

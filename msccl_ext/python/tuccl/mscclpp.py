@@ -39,5 +39,5 @@ __all__ = [
 
 
 def is_plan(text: bytes) -> bool:
-    """Tell a plan from MSCCL XML by its first character: JSON begins with a brace."""
+    """Distinguish a plan from MSCCL XML by its first character: JSON begins with a brace."""
     return text[:4096].lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")

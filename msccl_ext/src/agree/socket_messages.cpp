@@ -116,7 +116,7 @@ std::string local_address_to(const std::string& host) {
   const Descriptor out(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   const sockaddr_in at = address_of(host, kAnyPort);
   if (::connect(out.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0)
-    throw PeerLost(last_error("a way to " + host));
+    throw PeerLost(last_error("a route to " + host));
   return local_address(out.get()).first;
 }
 

@@ -31,7 +31,7 @@ void bind_network(nb::module_& m) {
       .def_ro("name", &Resource::name)
       .def_ro("kind", &Resource::kind)
       .def_ro("bandwidth_gbs", &Resource::bandwidth_gbs);
-  nb::class_<Route>(m, "Route", "The fixed way from one rank to another; latency in us.")
+  nb::class_<Route>(m, "Route", "The fixed path from one rank to another; latency in us.")
       .def(
           "__init__",
           [](Route* self, int src, int dst, std::vector<int> resources, double latency_us,

@@ -18,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 constexpr auto kLook = std::chrono::milliseconds(50);
-constexpr Seconds kLongWait{1};  ///< What a wait lasts before somebody asks whether a peer is gone.
+constexpr Seconds kLongWait{1};  ///< A wait lasts this long before a check whether a peer is gone.
 constexpr std::uint64_t kCompared = 4;  ///< Last calls that are compared again at each look.
 constexpr std::size_t kMostNamed = 3;
 

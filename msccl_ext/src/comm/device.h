@@ -11,7 +11,7 @@
 
 namespace tuccl::comm {
 
-/// All that a communicator asks of the place where its rank runs. Memory goes with its device.
+/// All that a communicator needs of the place where its rank runs. Memory goes with its device.
 class Device {
  public:
   virtual ~Device() = default;

@@ -189,7 +189,7 @@ void Proxy::serve() {
   }
 }
 
-/// What others ask for; false where that is to end.
+/// Serves the others' requests; false where that is to end.
 bool Proxy::go_on() {
   const std::lock_guard lock(mutex_);
   if (ends_) return false;

@@ -1,4 +1,4 @@
-// What the ranks of a communicator tell each other while they live: a page of shared memory.
+// The status that the ranks of a communicator share while they live: a page of memory.
 #pragma once
 #include <atomic>
 #include <cstdint>

@@ -8,7 +8,7 @@ namespace tuccl::cuda {
 /// many others, at the same time, copy as much on there: what a send and a receive do.
 double two_stage_copy_us(int device, int peer, int blocks, int threads, std::int64_t bytes);
 
-/// The time in us of a flag's way to the other GPU and back.
+/// The time in us of a flag's round trip to the other GPU.
 double flag_round_trip_us(int device, int peer);
 
 }  // namespace tuccl::cuda

@@ -28,7 +28,7 @@ TUCCL_DEVICE std::uint64_t posting(std::uint64_t slots, std::int64_t bytes) {
   return slots << 48 | static_cast<std::uint64_t>(bytes);
 }
 
-/// Lets the receiver, or the proxy on the way to it, see the slots from `first` on.
+/// Lets the receiver, or the proxy on the path to it, see the slots from `first` on.
 template <class Thread>
 TUCCL_DEVICE void post(Thread& thread, const Connection& to, std::uint64_t first,
                        std::uint64_t slots, std::int64_t bytes) {

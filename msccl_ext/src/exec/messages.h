@@ -24,7 +24,7 @@ struct MessageStatus {
 /// Room before the data of a message that says when it was sent.
 constexpr std::size_t kTimestampBytes = 64;
 
-/// What a network adds to the way of a message is added here: a received one is held back until
+/// The latency that a network adds to a message is added here: a received one is held back until
 /// the latency of its route has passed, while others pass and the connection carries the next. It
 /// counts from the arrival, or, where a message may be sent long before its receive is posted, from
 /// a timestamp: ranks share a clock, as they share a machine.

@@ -40,7 +40,7 @@ class Sockets final : public MessageTransport {
   /// Whether that socket must take something before all is written.
   bool waits_to_write(int peer) const;
   bool all_written() const;
-  /// Whether `poll` would tell of something.
+  /// Whether `poll` would report anything.
   bool has_ended() const { return !ended_.empty(); }
   /// Reads what has come from `peer`, whose socket is readable; whether anything has.
   bool read(int peer);

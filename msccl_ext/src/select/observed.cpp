@@ -37,7 +37,7 @@ void add_counts(CandidateStats& to, const CandidateStats& from) {
 
 bool is_known(const CandidateStats& e) { return e.count >= kEnough; }
 
-/// The recent time, fading back while nobody measures: half the way an epoch.
+/// The recent time, fading back while nobody measures: half of the difference each epoch.
 double faded_us(const CandidateStats& e) {
   const double usual = e.quantile_us(0.5);
   return usual + (e.recent_us - usual) * std::exp2(-static_cast<double>(std::min(e.idle, 60u)));

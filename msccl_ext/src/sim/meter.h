@@ -10,7 +10,7 @@
 namespace tuccl::sim {
 
 /// Follows flows from outside of `Sharing`: it is called when one starts or
-/// ends, and asks for the rates after each settle.
+/// ends, and reads the rates after each settle.
 class Meter {
  public:
   /// A stretch of a flow under one bottleneck.

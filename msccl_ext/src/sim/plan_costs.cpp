@@ -99,7 +99,7 @@ class Pricing {
   }
 
   /// A load that the switch reduces crosses all GPUs' links to it and the own one back; a store
-  /// that it multicasts the other way round.
+  /// that it multicasts, the reverse.
   void price_multicast(PricedMove& out, int rank, const Move& move) {
     const int ranks = static_cast<int>(kernels_.ranks.size());
     const int place = ranks + 2 * rank;  // of the switch's ranks in nvls_network

@@ -22,7 +22,7 @@ struct PricedMove {
   std::vector<PacketStore> writes;
 };
 
-/// A signal's way: from its poster to who waits.
+/// A signal's path, from its poster to the waiting block.
 struct PricedCounter {
   double arrive_us = 0;
 };

@@ -42,7 +42,7 @@ void Sharing::share_anew(double now) {
   }
 }
 
-/// Keeps account of the links on the way of `b` that may be full from now on.
+/// Keeps account of the links on the path of `b` that may be full from now on.
 void Sharing::wake_links(const FlowClass& b) {
   for (int s = b.first; s < b.last; ++s) {
     Link& l = links_[slots_[s].link];

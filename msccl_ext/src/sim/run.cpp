@@ -163,7 +163,7 @@ void Run<kRecorded>::drain() {
 }
 
 /// Walks a free block on until it has timestamped `edge`: it runs no further ahead
-/// than others ask, so that a run can still be shortened.
+/// than others need, so that a run can still be shortened.
 template <bool kRecorded>
 void Run<kRecorded>::pull(int block, const Timestamps& edge) {
   while (edge.empty() && blocks_[block].stage != Stage::kDone) run_transfer(block);

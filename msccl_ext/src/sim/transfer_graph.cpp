@@ -186,7 +186,7 @@ class Compiler {
     } while (left > 0);
   }
 
-  /// Whether the switch reduces or multicasts on the connection's way (NVLS).
+  /// Whether the switch reduces or multicasts on the connection's path (NVLS).
   bool multicast(const Connection& c) const {
     const std::vector<int>& way = network_.routes()[c.route].resources;
     return !way.empty() && network_.resources()[way.front()].kind == "nvls";
