@@ -57,7 +57,7 @@ def test_what_cannot_be_joined_is_told(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(TucclError, match="nowhere"):
         Communicator(communicator_id(), 1, 0, tmp_path / "nowhere")
     monkeypatch.setenv("TUCCL_CALL_TIMEOUT", "10 s")
-    with pytest.raises(TucclError, match="TUCCL_CALL_TIMEOUT .10 s.: expected a number above 0"):
+    with pytest.raises(TucclError, match=r"TUCCL_CALL_TIMEOUT .10 s.: expected a number above 0"):
         Communicator(communicator_id(), 1, 0, tmp_path)
     monkeypatch.setenv("TUCCL_CUDA_LIBRARY", "/nowhere/lib.so")
     with pytest.raises(Unavailable, match="make cuda"):
