@@ -69,6 +69,12 @@ def compare(
         prefer: speed or sms, instead of the table's own order.
         progress: Called with the sizes done, their number, and the next.
 
+    >>> import tuccl
+    >>> options = tuccl.TuneOptions(budget=16)
+    >>> table = tuccl.tune(tuccl.profile("v100x4"), "allgather", "1M", options=options)
+    >>> tuccl.compare(table, baselines=["nccl"]).rows[0].speedup >= 1  # simulated
+    True
+
     Raises:
         InputError: the table, a baseline, the preference or the executor's machine is not what it
             should be.

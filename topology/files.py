@@ -67,6 +67,12 @@ def encode_topology(topology: Topology) -> bytes:
 def save_topology(topology: Topology, path: str | os.PathLike[str]) -> None:
     """Write ``topology`` to ``path``, whole or not at all.
 
+    >>> import tempfile, tuccl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     tuccl.save_topology(tuccl.profile("v100x4"), folder + "/host.json")
+    ...     tuccl.read_topology(folder + "/host.json").ranks
+    4
+
     Raises:
         InputError: the folder is not there or cannot be written.
     """

@@ -84,6 +84,12 @@ def tune(
             folder that lasts as long as the process (`Table.save` keeps the table).
         progress: Called with the evaluations made, their total, and the task in work.
 
+    >>> import tuccl
+    >>> options = tuccl.TuneOptions(budget=16)
+    >>> table = tuccl.tune(tuccl.profile("v100x4"), "allgather", "1M", options=options)
+    >>> table.result.evaluations <= 16, table.result.tuned[0].collective
+    (True, 'allgather')
+
     Raises:
         InputError: an argument cannot be, ``path`` holds something else than a table of this
             machine and NCCL, no time was left to search, or an unfinished study is there and

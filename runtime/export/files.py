@@ -89,6 +89,13 @@ def export(
         nodes: Hosts of a program's ranks.
         root: Of a program that is a broadcast or reduce.
 
+    >>> import tempfile, tuccl
+    >>> found = tuccl.synthesize(tuccl.profile("v100x4"), "allgather", "1M", method="ring")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     plans = tuccl.export(found.best.program, "mscclpp", folder + "/plans")
+    >>> "tuccl_plans.py" in [file.name for file in plans.files]
+    True
+
     Raises:
         InputError: the table, dialect or preference is bad, or ``path`` holds something else.
         Infeasible: MSCCL++ cannot run the program.
