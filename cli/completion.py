@@ -7,10 +7,18 @@ from dataclasses import dataclass
 
 from tuccl.cli.arguments import COLLECTIVES
 from tuccl.cli.parser import VERBS, verb_parsers
+from tuccl.tuning import SEARCHES
 
 __all__ = ["SHELLS", "completion_script"]
 
 SHELLS = ("bash", "fish", "zsh")
+_NAMES = {
+    "collective": COLLECTIVES,  # a list by comma, of which the first is completed
+    "on": ("sim", "mpi", "cuda", "nccl-tests", "mscclpp"),
+    "protocol": ("Simple", "LL", "LL128"),
+    "search": tuple(SEARCHES),
+}
+"""What may follow options whose values the parsers leave to the functions behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +63,8 @@ def words_of(parser: argparse.ArgumentParser) -> VerbWords:
 
 
 def _choices(action: argparse.Action) -> tuple[str, ...]:
-    if action.dest == "collective":  # a list by comma, of which the first is completed
-        return COLLECTIVES
+    if action.dest in _NAMES:
+        return _NAMES[action.dest]
     return tuple(str(choice) for choice in action.choices or ())
 
 

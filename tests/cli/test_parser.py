@@ -173,6 +173,8 @@ def test_bash_completes_verbs_options_choices_and_files(
     assert complete("tuccl run --mach") == set()
     assert complete("tuccl bench --launch-mode ") == {"process", "mpi", "graph"}
     assert complete("tuccl bound -c allg") == {"allgather"}
+    assert complete("tuccl tune --search d") == {"descent"}
+    assert complete("tuccl bench --on m") == {"mpi", "mscclpp"}
     assert complete("tuccl completion ") == set(SHELLS)
     assert complete("tuccl bound mach") == {"machine.json"}
     assert complete("tuccl probe --from mach") == {"machine.json"}
