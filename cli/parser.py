@@ -71,7 +71,8 @@ class VerbParser(_OneLineParser):
         module = cast(Verb, importlib.import_module(f"tuccl.cli.verbs.{name}"))
         module.add_arguments(self)
         add_renamed(self, name)
-        self.epilog = f"example: {module.EXAMPLE}"
+        self.epilog = f"example:\n  {module.EXAMPLE}"
+        self.formatter_class = argparse.RawDescriptionHelpFormatter  # one line, to be copied
         self.set_defaults(run=module.run)
 
     def parse_known_args(  # type: ignore[override] # its overloads are about the namespace's type
