@@ -125,12 +125,12 @@ def copies(executor: CudaExecutor, device: int, peer: int, nbytes: int) -> None:
 def hops(executor: CudaExecutor, device: int, peer: int) -> float:
     """Print the latency of each protocol beside a flag's, which is returned in us."""
     flag = yardstick("tucclFlagRoundTrip", device, peer) / 2
-    print(f"\nway of 8 bytes; of a flag alone {flag:.2f} us")
+    print(f"\nlatency of 8 bytes; of a flag alone {flag:.2f} us")
     for protocol in ("LL", "LL128", "Simple"):
         knobs = Knobs(protocol, 1, 32)
         few, many = (executor.time(ping_pong(n), knobs, 8).us for n in (_TURNS // 2, _TURNS))
-        way = (many - few) / _TURNS  # as many turns more, two ways each
-        print(f"{protocol:6}  {way:6.2f} us  {way / flag:5.2f} times a flag's")
+        us = (many - few) / _TURNS  # as many turns more, both ways each
+        print(f"{protocol:6}  {us:6.2f} us  {us / flag:5.2f} times a flag's")
     return flag
 
 

@@ -42,7 +42,7 @@ def nccl_allreduces(ranks: int, sizes: Sequence[int]) -> Mapping[int, float]:
     nccl = _library("libnccl.so.2", "nccl/lib")
     _library("libcudart.so", "cuda_runtime/lib", "cu13/lib")
     version = ctypes.c_int()
-    _check(nccl, nccl.ncclGetVersion(ctypes.byref(version)), "asking for its version")
+    _check(nccl, nccl.ncclGetVersion(ctypes.byref(version)), "reading its version")
     if version.value < _LEAST_VERSION:
         raise Unavailable(
             f"NCCL {version.value}: several ranks on one GPU need 2.30 or later; update libnccl"

@@ -4,7 +4,7 @@
         [--steps 3] [--rounds 3] [--budget 12]
 
 Hosts of one rank each, on 10 Gb/s; rates and bytes are scaled by 0.025 (to 250 Mb/s), times are as
-they are: timers stand for computing, bytes cross the emulated wires for real. All methods go in
+they are: timers stand for computing, bytes cross the emulated links for real. All methods go in
 turns, each by the programs of a table and by Gloo; servers' messages are Gloo's alone. The table is
 tuned, simulated on the emulated cluster, for the sizes of the methods' schedules. `predicted` is
 the simulated step under the all-reduce times measured in the same job; `10-90 %` is the interval of

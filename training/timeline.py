@@ -97,7 +97,7 @@ class _Link:
 
 
 class _Run:
-    """Events of some steps: one rank computes, wires carry calls one after another."""
+    """Events of some steps: one rank computes, links carry calls one after another."""
 
     def __init__(self, model: Model, schedule: BucketSchedule, costs: Costs, steps: int) -> None:
         self._model, self._schedule, self._costs, self._steps = model, schedule, costs, steps

@@ -44,7 +44,7 @@ def add_recording(parser: argparse.ArgumentParser) -> None:
 
 
 def is_recorded(args: argparse.Namespace) -> bool:
-    """Return whether the arguments ask for anything that takes a record."""
+    """Return whether the arguments request anything that takes a record."""
     return bool(args.trace or args.utilisation)
 
 

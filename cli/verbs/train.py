@@ -203,7 +203,7 @@ def gain_of(row: TrainingRow) -> tuple[str, str]:
 
 
 def write_pictures(args: argparse.Namespace, runs: Sequence[TrainingRun]) -> None:
-    """Write the timeline of the fastest of ``runs`` where the arguments ask for it.
+    """Write the timeline of the fastest of ``runs`` where the arguments request it.
 
     Raises:
         InputError: nothing ran that could be drawn.

@@ -224,7 +224,7 @@ struct WithFlagsOfAnyRound : Thread {
   std::uint32_t flag_ = 0;
 };
 
-/// Lets a half of a line tell for both.
+/// Lets the flag of half a line count for both.
 struct WithOneFlag : Thread {
   using Thread::Thread;
   LLLine load_line(const LLLine* p) {

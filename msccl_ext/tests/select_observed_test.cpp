@@ -121,7 +121,7 @@ void it_reads_back_and_damage_is_left_aside() {
   fs::remove_all(folder);
 }
 
-/// Two jobs add to one table at once, one is killed on the way: every save that returned counts.
+/// Two jobs add to one table at once, one is killed meanwhile: every save that returned counts.
 void two_jobs_write_one_table() {
   const auto table = Table::parse(uniform_table(4), "t");
   const fs::path folder = fresh_folder();

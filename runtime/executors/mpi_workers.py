@@ -77,7 +77,7 @@ class _Worker:
         return self.answer[1] if self.answer[0] == "F" else ""
 
     def send(self, kind: str, text: str = "", within_s: float = _LEAST_SILENCE_S) -> None:
-        """Tell it something; raises OSError where it is gone, TimeoutError where it is stopped."""
+        """Send it a frame; raises OSError where it is gone, TimeoutError where it is stopped."""
         frame = (kind + text).encode()
         self.line.settimeout(within_s)  # a stopped rank takes in what the socket holds, no more
         self.line.sendall(struct.pack("<I", len(frame)) + frame)

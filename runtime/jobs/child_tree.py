@@ -150,7 +150,7 @@ class _Child:
 
 
 def _end(processes: Sequence[subprocess.Popen[Any]]) -> None:
-    """Ask the commands to end, then kill what is left of their children by their ids."""
+    """Signal the commands to end, then kill what is left of their children by their ids."""
     tree: dict[int, str] = {}
     for process in processes:  # a command's end hides what it started
         tree |= {process.pid: _began(process.pid), **descendants(process.pid)}

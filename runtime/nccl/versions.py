@@ -102,7 +102,7 @@ def _number(version: str) -> tuple[int, int, int]:
     if number[:2] > _NEWEST_ALIKE:
         raise InputError(
             f"NCCL version {version[:20]!r}: {range_text}; "
-            "ask for 'newest' to take those of the newest"
+            "use 'newest' to take those of the newest"
         )
     if number < next(iter(tuning_constants().values())).since:
         raise InputError(f"NCCL version {version[:20]!r}: {range_text}")

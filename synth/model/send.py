@@ -31,7 +31,7 @@ class Send(NamedTuple):
     after: tuple[int, ...] = ()
 
     @property
-    def way(self) -> tuple[bool, int, int]:
+    def flow(self) -> tuple[bool, int, int]:
         """Return whether it reduces, and its ends: what a thread block at either end serves."""
         return self.reduce, self.src, self.dst
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from tuccl.simulation import MachineClass
 from tuccl.synth.model.network import Pair
 from tuccl.synth.model.send import Send
-from tuccl.synth.packing.tree_packing import Forest, TreePacker, Way
+from tuccl.synth.packing.tree_packing import Flow, Forest, TreePacker
 
 __all__ = ["Connections", "plan_connections"]
 
@@ -19,7 +19,7 @@ __all__ = ["Connections", "plan_connections"]
 _FEW_BLOCKS, _MOST_AWAITED = 32, 128
 # Channels of a program, and copies of it that knobs may set.
 _MOST_CHANNELS, _MOST_COPIES = 32, 16
-# Lanes of the fastest path that are tried in turn: with more, few chunks a lane come in bursts.
+# Lanes of the fastest flow that are tried in turn: with more, few chunks a lane come in bursts.
 _LANES = (1, 2, 4)
 # Blocks wait for each other now and then, so they should be able to do more than links need.
 _RESERVE = 1.2
@@ -31,49 +31,49 @@ class Connections:
     """Channels and thread blocks of the connections.
 
     Attributes:
-        lanes: Parallel channels of each path.
+        lanes: Parallel channels of each flow.
         copies: Copies of the program (channels) with which the blocks keep up with the links.
         apart: Whether results have other channels than sums, and so thread blocks of their own.
         shared: Connections that share the thread block of the opposite direction.
         idle: Pairs whose results go on the channel of sums, which do not use the pair.
     """
 
-    lanes: Mapping[Way, int]
+    lanes: Mapping[Flow, int]
     copies: int
     apart: bool = True
     shared: frozenset[_Connection] = frozenset()
     idle: frozenset[Pair] = frozenset()
 
     def channel(self, send: Send, turn: int) -> int:
-        """Return the channel of the send number `turn` that takes its path."""
+        """Return the channel of the send number `turn` of its flow."""
         below = 0
         if self.apart and not send.reduce and (send.src, send.dst) not in self.idle:
             below = self.lanes.get((True, send.src, send.dst), 1)
-        return below + turn % self.lanes[send.way]
+        return below + turn % self.lanes[send.flow]
 
 
 def plan_connections(packer: TreePacker, forest: Forest, machine: MachineClass) -> Connections:
-    """Return the channels of each path: as many thread blocks as carry what its links do.
+    """Return the channels of each flow: as many thread blocks as carry what its links do.
 
-    Copies of the program give a path more blocks. Where so many do not fit, fast paths get lanes
+    Copies of the program give a flow more blocks. Where so many do not fit, fast flows get lanes
     of their own: the fewest that do, or that come closest.
     """
     limit = min(_MOST_AWAITED, machine.sm_count or _MOST_AWAITED)
     costs = machine.simple
     chunks, needed = forest.chunks, {}
-    for way, count in chunks.items():
-        rate_gbs = min(costs.send_gbs, costs.rrc_gbs if way[0] else costs.recv_gbs)
-        needed[way] = _RESERVE * count / float(forest.busiest_s) / rate_gbs
+    for flow, count in chunks.items():
+        rate_gbs = min(costs.send_gbs, costs.rrc_gbs if flow[0] else costs.recv_gbs)
+        needed[flow] = _RESERVE * count / float(forest.busiest_s) / rate_gbs
     best, shortage = Connections(dict.fromkeys(chunks, 1), 1), math.inf
     for fastest in _LANES[: 1 if forest.relay_group else None]:
         unit = max(needed.values()) / fastest
-        lanes = {way: min(n, math.ceil(needed[way] / unit)) for way, n in chunks.items()}
+        lanes = {flow: min(n, math.ceil(needed[flow] / unit)) for flow, n in chunks.items()}
         blocks, channels = Counter[int](), Counter[Pair]()
         for (_, src, dst), number in lanes.items():
             channels[src, dst] += number
             blocks.update({src: number, dst: number})
         fit = min(limit // max(blocks.values()), _MOST_CHANNELS // max(channels.values()))
-        most = max(needed[way] * math.ceil(n / lanes[way]) / n for way, n in chunks.items())
+        most = max(needed[flow] * math.ceil(n / lanes[flow]) / n for flow, n in chunks.items())
         copies = min(_MOST_COPIES, fit, math.ceil(most))
         if copies and most / copies < shortage:
             best, shortage = Connections(lanes, copies), most / copies

@@ -25,9 +25,9 @@ from tuccl.synth.packing.connections import Connections, plan_connections
 from tuccl.synth.packing.modulo_order import modulo_order
 from tuccl.synth.packing.tree_packing import (
     ENOUGH,
+    Flow,
     Forest,
     TreePacker,
-    Way,
     chunked_fraction_of_bound,
     pack_forest,
 )
@@ -101,13 +101,13 @@ def _sends(packer: TreePacker, forest: Forest, connections: Connections) -> list
         sends = chained_sends(forest.reduction, forest.broadcast, first_chunks, most)
         if most >= heaviest or _fits(sends, connections):
             break
-    utilisation, turns = packer.utilisation(forest), Counter[Way]()
+    utilisation, turns = packer.utilisation(forest), Counter[Flow]()
     placed, durations = [], []
     for send in sends:
-        placed.append((send, connections.channel(send, turns[send.way])))
-        turns[send.way] += 1
+        placed.append((send, connections.channel(send, turns[send.flow])))
+        turns[send.flow] += 1
         # Lanes side by side; all that share a link share it in proportion to what they carry.
-        part = send.nchunks * connections.lanes[send.way] / forest.chunks[send.way]
+        part = send.nchunks * connections.lanes[send.flow] / forest.chunks[send.flow]
         durations.append(utilisation[send.src, send.dst] * part)
     blocks = [(channel, send.src, send.dst) for send, channel in placed]
     return [placed[number] for number in modulo_order(sends, blocks, durations)]
@@ -115,9 +115,9 @@ def _sends(packer: TreePacker, forest: Forest, connections: Connections) -> list
 
 def _fits(sends: Sequence[Send], connections: Connections) -> bool:
     """Return whether thread blocks and ranks have few enough steps."""
-    steps = Counter(send.way for send in sends)
+    steps = Counter(send.flow for send in sends)
     total = Counter(rank for send in sends for rank in (send.src, send.dst))
-    blocks = max(-(-number // connections.lanes[way]) for way, number in steps.items())
+    blocks = max(-(-number // connections.lanes[flow]) for flow, number in steps.items())
     return blocks <= _MOST_RUNS and max(total.values()) * connections.copies <= _MOST_STEPS
 
 

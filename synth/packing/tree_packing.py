@@ -29,10 +29,10 @@ from tuccl.synth.packing.hierarchical import (
 )
 from tuccl.synth.packing.tree import Tree
 
-__all__ = ["ENOUGH", "Forest", "TreePacker", "Way", "chunked_fraction_of_bound", "pack_forest"]
+__all__ = ["ENOUGH", "Flow", "Forest", "TreePacker", "chunked_fraction_of_bound", "pack_forest"]
 
-Way = tuple[bool, int, int]
-"""Whether sums go it, and the sending and the receiving rank."""
+Flow = tuple[bool, int, int]
+"""Whether it carries sums, and its sending and its receiving rank."""
 
 # A forest this close to the bound is not improved.
 ENOUGH = Fraction(99, 100)
@@ -62,8 +62,8 @@ class Forest:
     rotation: int = 0
 
     @cached_property
-    def chunks(self) -> Counter[Way]:
-        """Return the chunks that take each path."""
+    def chunks(self) -> Counter[Flow]:
+        """Return the chunks of each flow."""
         return _chunks(self.reduction, self.broadcast)
 
     @property
@@ -79,8 +79,8 @@ class Forest:
         return [sum(chunks[root] for root in range(rank)) for rank in range(ranks)]
 
 
-def _chunks(reduction: Iterable[Tree], broadcast: Iterable[Tree]) -> Counter[Way]:
-    chunks = Counter[Way]()
+def _chunks(reduction: Iterable[Tree], broadcast: Iterable[Tree]) -> Counter[Flow]:
+    chunks = Counter[Flow]()
     for trees, reduces in ((reduction, True), (broadcast, False)):
         for tree in trees:
             for child, parent in tree.arcs:

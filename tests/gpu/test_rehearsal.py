@@ -101,7 +101,7 @@ def test_the_benchmark_runs_to_its_end() -> None:
         env={**os.environ, "TUCCL_CUDA_LIBRARY": str(LIBRARY)},
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
-    for table in ("two copies", "way of 8 bytes", "varies", "speed-up", "NCCL's", "fitted"):
+    for table in ("two copies", "latency of 8 bytes", "varies", "speed-up", "NCCL's", "fitted"):
         assert table in ran.stdout
 
 

@@ -133,7 +133,7 @@ def test_modulo_order_keeps_what_sends_wait_for(seed: int) -> None:
              after=tuple(sorted(rng.sample(range(n), min(n, 2)))))
         for n in range(40)
     ]  # fmt: skip
-    order = modulo_order(sends, [send.way for send in sends], [0.1] * 40)
+    order = modulo_order(sends, [send.flow for send in sends], [0.1] * 40)
     position = {number: at for at, number in enumerate(order)}
     assert len(position) == 40
     assert all(position[e] < position[n] for n, send in enumerate(sends) for e in send.after)

@@ -192,7 +192,7 @@ class _Probing:
             if divided is not None:
                 return divided[0]
             reason = "queues are too short"
-        self.notes.append(f"{len(slowed)} flows slow each other, but {reason} to tell where")
+        self.notes.append(f"{len(slowed)} flows slow each other, but {reason} to find where")
         return racks(self._endpoints)
 
     def inside(self, groups: Sequence[Sequence[int]], links: Sequence[Uplink]) -> None:

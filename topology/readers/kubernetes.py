@@ -131,7 +131,7 @@ def _warnings(nodes: Sequence[_Node], fabric: Fabric, tiers: Sequence[str]) -> l
     if unlabelled:
         warnings.append(f"{unlabelled} of {len(nodes)} nodes have no such label and are left out")
     if not tiers:
-        warnings.append("labels tell zones or regions only, no switches")
+        warnings.append("labels name zones or regions only, no switches")
     domains = {
         value
         for node in nodes
@@ -141,7 +141,7 @@ def _warnings(nodes: Sequence[_Node], fabric: Fabric, tiers: Sequence[str]) -> l
     if domains:
         warnings.append(
             f"hosts share {len(domains)} NVLink domains, whose links between hosts labels do not "
-            "tell"
+            "name"
         )
     return warnings
 

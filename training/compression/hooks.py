@@ -187,7 +187,7 @@ def _by_allreduce(
 
 @contextmanager
 def _observed(state: ARTopkState, call: str, nbytes: int) -> Iterator[None]:
-    """Tell the state's monitor how long what is done meanwhile takes."""
+    """Report the time of the block to the state's monitor."""
     began = time.perf_counter()
     yield
     if state.monitor is not None:

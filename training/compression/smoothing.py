@@ -6,7 +6,7 @@ __all__ = ["SmoothedMean"]
 
 
 class SmoothedMean:
-    """The mean of the first ``window`` values, from then on moved a part of the way to each next.
+    """The mean of the first ``window`` values, from then on moved a part towards each next.
 
     Notes:
         An exponentially weighted moving average (EWMA); the paper names window and part alone.

@@ -45,7 +45,7 @@ class SweepRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class SweepJournal:
-    """A line of JSON a run in the study's folder; answers are given back in the order of asking.
+    """A line of JSON a run in the study's folder; answers are given back in the order of requests.
 
     A sweep makes the same requests when it gets the same times, so it goes on from the
     start. A run that was cut short left no line, and is made again.

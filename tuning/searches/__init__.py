@@ -1,1 +1,1 @@
-"""Searches over the space of choices and knobs, which ask for points and learn from times."""
+"""Searches over the space of choices and knobs, which request points and learn from times."""

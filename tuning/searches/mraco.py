@@ -1,4 +1,4 @@
-"""MRACO: brackets of successive halving with a Parzen estimator asking inside."""
+"""MRACO: brackets of successive halving with a Parzen estimator inside."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class MracoSearch(Search):
 
     Notes:
         The densities of Eq. 2 and the acquisition of Eq. 3, with kernels as wide as the protocol
-        asks, are replaced by Optuna's multivariate Parzen estimator and its ratio of densities
+        needs, are replaced by Optuna's multivariate Parzen estimator and its ratio of densities
         (`tuccl.tuning.searches.tpe`). Brackets are those of `brackets`, not of Algorithm 1 as
         printed. Where the estimator proposes nothing new four times in a row, one of the best
         points is varied by a step or two instead: on a small grid it repeats itself by design.

@@ -25,7 +25,7 @@ class Request:
 
 
 class Search(ABC):
-    """Asks which point to time next and learns from the samples.
+    """Chooses which point to time next and learns from the samples.
 
     Every search promises, and tests/tuning holds each to it:
 

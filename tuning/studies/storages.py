@@ -79,7 +79,7 @@ def open_url(url: str) -> BaseStorage:
 
 @contextmanager
 def storage_failures(where: str) -> Iterator[None]:
-    """Tell in one line that the storage ``where`` fails meanwhile.
+    """Report in one line that the storage ``where`` fails meanwhile.
 
     Raises:
         InputError: the disk refuses to keep it.

@@ -54,7 +54,7 @@ class Study:
     """The evaluations of one collective and size, in the order in which they were made.
 
     Every search makes the same requests when it gets the same samples. So a study is resumed
-    by asking again from the start and answering from what is stored: nothing is lost, nothing
+    by requests from the start again and answering from what is stored: nothing is lost, nothing
     is measured twice, and the end is the same as without the interruption.
     """
 

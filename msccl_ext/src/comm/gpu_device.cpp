@@ -21,7 +21,7 @@ using cuda::must;
 class Present {
  public:
   explicit Present(int number) {
-    must(cudaGetDevice(&before_), "asking for the present GPU");
+    must(cudaGetDevice(&before_), "reading the present GPU");
     must(cudaSetDevice(number), "choosing a GPU");
   }
   ~Present() { cudaSetDevice(before_); }
@@ -35,9 +35,9 @@ class Present {
 class GpuDevice final : public Device {
  public:
   explicit GpuDevice(int number) : number_(number) {
-    if (number < 0) must(cudaGetDevice(&number_), "asking for the present GPU");
+    if (number < 0) must(cudaGetDevice(&number_), "reading the present GPU");
     char bus[32] = {};
-    must(cudaDeviceGetPCIBusId(bus, sizeof bus, number_), "asking where a GPU is");
+    must(cudaDeviceGetPCIBusId(bus, sizeof bus, number_), "finding a GPU's PCI address");
     bus_ = bus;
   }
   ~GpuDevice() override {
@@ -86,7 +86,7 @@ class GpuDevice final : public Device {
   void reach(const std::byte* memory) override {
     const Present present(number_);
     cudaPointerAttributes attributes;
-    must(cudaPointerGetAttributes(&attributes, memory), "asking where memory is");
+    must(cudaPointerGetAttributes(&attributes, memory), "finding where memory is");
     cuda::reach_peer(attributes.device);
   }
 
@@ -118,7 +118,7 @@ class GpuDevice final : public Device {
     const Present present(number_);
     cudaError_t error = cudaSuccess;
     const int blocks = cuda::resident_blocks(protocol, threads, error);
-    must(error, "asking for resident blocks");
+    must(error, "counting resident blocks");
     return blocks;
   }
 

@@ -17,7 +17,7 @@ TUCCL_EXPORT int tucclDevices(char** out) {
     std::string names;
     for (int device = 0; device < count; ++device) {
       cudaDeviceProp properties;
-      tuccl::cuda::must(cudaGetDeviceProperties(&properties, device), "asking for a GPU");
+      tuccl::cuda::must(cudaGetDeviceProperties(&properties, device), "reading a GPU's properties");
       names += std::string(properties.name) + "\n";
     }
     return names;

@@ -1,5 +1,5 @@
 // What the buffers of a checked run hold before it, and must hold after it: a function of rank,
-// place and seed alone, so that every rank can say what is right without asking the program.
+// place and seed alone, so that every rank knows the right values without the program.
 #pragma once
 #include <cstddef>
 #include <cstdint>

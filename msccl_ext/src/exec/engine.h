@@ -38,7 +38,7 @@ class Engine {
   /// Where each chunk of the program lies. The chunks of one transfer must lie one after another.
   void set_addresses(std::vector<std::byte*> addresses) { addresses_ = std::move(addresses); }
 
-  /// One run of the collective. `delay_us` is the most that each transfer is held back, in a way
+  /// One run of the collective. `delay_us` is the most that each transfer is held back, a time
   /// that `seed` decides. Throws Stopped.
   void run(Messages& messages, MessageTransport& transport, Watch& watch, std::int64_t delay_us = 0,
            std::uint64_t seed = 0);
@@ -65,7 +65,7 @@ class Engine {
   };
   /// Simple: a message is received before its step is reached, into one of two slots or where it
   /// belongs, and sent from where it lies, so a step ends with its send. LL, LL128: it is sent from
-  /// one of eight slots, whose step ends at once, and received when its step is reached. Either way
+  /// one of eight slots, whose step ends at once, and received when its step is reached. In both
   /// as many transfers as in NCCL are between two ranks at most (docs/reference/msccl.md).
   struct State {
     const Block* block = nullptr;

@@ -1,5 +1,5 @@
 // An MSCCL runtime of a few lines, for the scheduler's test: a library whose symbols nobody sees
-// but those who ask it.
+// but those that load it.
 #include <dlfcn.h>
 
 #include <fstream>
