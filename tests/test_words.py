@@ -96,6 +96,11 @@ NOT_IN_CODE = re.compile(
 NOT_IN_PAGES = re.compile(
     r"\b(told|tells?|mend(s|ed|ing)?|ask(s|ed|ing)?|wires?|ways?)\b", re.IGNORECASE
 )
+# A sentence has its subject first: "It compares", "A rank that waits".
+OPENINGS_OF_CODE = re.compile(
+    r"^\W*(?:Who|(?:Counted|Compared|Kept|Refused|Left|Listed|Timed) (?:are|is))\b",
+    re.MULTILINE,
+)
 # Networking counts bytes on the wire, with headers and flags, apart from those of users; links go
 # one way or both ways. Names of code stand in backticks.
 IDIOMS = re.compile(
@@ -135,6 +140,14 @@ def test_code_is_plain_english_in_comments_docstrings_and_messages() -> None:
         for prose in code_prose(path):
             if prose not in literals:
                 found += [f"{name}: {m[0]}" for m in NOT_IN_CODE.finditer(IDIOMS.sub("", prose))]
+    assert not found
+
+
+def test_sentences_of_code_have_their_subject_first() -> None:
+    found = []
+    for path in sources(*SUFFIXES, ".cu"):
+        openings = OPENINGS_OF_CODE.findall("\n".join(code_prose(path)))
+        found += [f"{path.relative_to(ROOT)}: {opening}" for opening in openings]
     assert not found
 
 

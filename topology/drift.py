@@ -23,7 +23,7 @@ _MOST_LINES = 20
 def differences(old: Topology, new: Topology) -> tuple[str, ...]:
     """Return the differences of ``new`` from ``old``, one line each; none where it did not drift.
 
-    Compared are hosts, ranks, models, NICs, the nominal path of every pair of ranks, the signature,
+    It compares hosts, ranks, models, NICs, the nominal path of each pair of ranks, the signature,
     and, where both topologies hold them, measured rates of links of equal ends. A measured rate
     changed if it is more than 10 % and more than both spreads apart. Where the network was probed
     in one of the two alone, hosts are compared without it.

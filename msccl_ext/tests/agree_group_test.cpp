@@ -169,7 +169,7 @@ bool meets(const JoinRequest& invitation) {
   }
 }
 
-/// Who does not find all of its group gives up; nobody else is the worse for it.
+/// A rank that does not find all of its group gives up; nobody else is the worse for it.
 void a_group_that_is_not_complete_gives_up() {
   RendezvousServer point("127.0.0.1", 0, kToken);
   as_threads(6, [&](int thread) {

@@ -172,7 +172,7 @@ void rank_0_dies() {
   all_get_the_default(all, "rank 0 is gone");
 }
 
-/// Who has no token is not let in, and holds nobody up.
+/// A peer without the token is not let in, and holds nobody up.
 void strangers_are_sent_away() {
   const Folder folder;
   write_table(folder.path(), 8, 2);

@@ -103,7 +103,7 @@ void slow_ring(const Folder& folder) {
   select::save_observed(folder.path(""), *table, learned);
 }
 
-/// What is learned counts where all ranks can prove that they know the same, and only there.
+/// Learned times count where all ranks can prove that they know the same, and only there.
 void what_jobs_learned_counts_once_all_agree() {
   const Folder folder(stock_table());
   slow_ring(folder);

@@ -1,4 +1,4 @@
-"""Locks of a table: jobs share it, who changes it has it alone."""
+"""Locks of a table: readers share it, a writer has it alone."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def _generated(
         for action in actions:
             product = tuple(map(action.__getitem__, element))
             if product[:ranks] not in seen:
-                # Who moves every rank but for the identity has at most as many elements as ranks.
+                # A group that acts freely has at most as many elements as ranks.
                 if len(group) == ranks or any(product[index] == index for index in moving):
                     return []
                 seen.add(product[:ranks])

@@ -35,7 +35,7 @@ def _listed(*names: str) -> Callable[[Sequence[str]], list[str]]:
     return lambda labels: [name for name in names if name in labels]
 
 
-# Who labels nodes with the switches above them, each closest first: topograph (its names of
+# Labels that name the switches above nodes, each closest first: topograph (its names of
 # today, of 2025 and before), AWS, Google, Oracle.
 _FAMILIES = (
     _numbered("fabric.topograph.run/tier-", rising=True),

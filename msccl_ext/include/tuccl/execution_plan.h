@@ -219,7 +219,7 @@ void write_plan(const ExecutionPlan&, const std::string& path);
 
 /// Proves that MSCCL++ loads the plan and that calls of it compute the collective.
 ///
-/// Refused is what the loader refuses, what makes it or a kernel overwrite memory, what handlers
+/// It refuses what the loader refuses, what makes it or a kernel overwrite memory, what handlers
 /// compute wrong, and what the proof cannot show: the right result in every output, no race
 /// between any two operations of this call and of those around it, no deadlock, every signal
 /// waited for. Slices of pipelines and parts of thread block groups are proved at sizes that stand

@@ -35,7 +35,7 @@ struct ProtocolCosts {
   double speed(int threads) const;  ///< Part of the rates that so many threads reach.
 };
 
-/// Who launches: one process for all GPUs of a host, one process a GPU, or
+/// The launcher: one process for all GPUs of a host, one process a GPU, or
 /// nobody, the calls being captured in a CUDA graph.
 enum class Launch : std::uint8_t { kProcess, kMpi, kGraph };
 

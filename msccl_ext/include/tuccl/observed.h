@@ -44,7 +44,7 @@ class Latencies {
   alignas(64) std::atomic<std::uint64_t> dropped_{0};
 };
 
-/// What is known of a candidate beyond the table: a histogram of its times, sixteen buckets an
+/// Knowledge of a candidate beyond the table: a histogram of its times, sixteen buckets an
 /// octave, and the median of its newest times.
 struct CandidateStats {
   std::uint64_t count = 0;

@@ -39,7 +39,7 @@ inline constexpr int kInvalidUsage = 5;  ///< ncclInvalidUsage.
   NAME(ncclBcast, int, (void*, size_t, int, int, Handle, Stream))                                  \
   NAME(ncclReduce, int, (const void*, void*, size_t, int, int, int, Handle, Stream))
 
-/// What is handed on as it is; the names with p are those that profilers call.
+/// Functions that are forwarded as they are; the names with p are those that profilers call.
 #define TUCCL_NCCL_BOTH(NAME, f) NAME(f) NAME(p##f)
 #define TUCCL_NCCL_HANDED_ON(NAME)                                                                 \
   TUCCL_NCCL_BOTH(NAME, ncclMemAlloc) TUCCL_NCCL_BOTH(NAME, ncclMemFree)                           \

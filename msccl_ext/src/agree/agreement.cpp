@@ -26,7 +26,7 @@ std::string hello(const ControlGroup& group, const Terms& terms) {
 
 std::string name_of(std::size_t rank) { return "rank " + std::to_string(rank); }
 
-/// What is wrong with the programs that `terms` names; a table read before was compared then.
+/// The fault of the programs that `terms` names; a table read before was compared then.
 void check_programs(const Table& table, const Terms& terms) {
   if (&table != terms.table.get() && !terms.folder.empty()) table.check_programs(terms.folder);
 }

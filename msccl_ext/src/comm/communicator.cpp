@@ -278,7 +278,7 @@ void Communicator::announce(exec::CallFields call) {
   }
 }
 
-/// What is wrong where another rank's call `number` is known to be another one than this rank's.
+/// The fault where another rank's call `number` is known to be another one than this rank's.
 std::string Communicator::other_call(std::uint64_t number) const {
   const std::uint64_t mine = status_->calls(rank_).at(number);
   for (const Peer& peer : peers_) {

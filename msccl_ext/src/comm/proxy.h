@@ -42,7 +42,7 @@ class Proxy {
   std::string lost(int rank) const;
   /// That a peer's call is another one; empty where all are the same.
   std::string other_call() const;
-  /// What is known of a peer's calls; null for others.
+  /// The known state of a peer's calls; null for others.
   const CallLog* calls(int rank) const;
 
  private:

@@ -35,7 +35,7 @@ class Messages {
       : transport_(transport), latency_us_(std::move(latency_us)) {}
   /// From now on messages are held back so long, by sender.
   void set_latencies(std::vector<double> us) { latency_us_ = std::move(us); }
-  /// What is still under way is abandoned.
+  /// Messages still under way are abandoned.
   ~Messages();
   Messages(const Messages&) = delete;
   Messages& operator=(const Messages&) = delete;

@@ -17,7 +17,7 @@ namespace {
 constexpr double kPatienceS = 60;
 constexpr std::size_t kMostBytes = 1u << 30;
 
-/// What is wrong on any rank; empty where nothing is.
+/// The fault of any rank; empty where there is none.
 std::string fault(const std::string& text, bool host_form) {
   try {
     const Call call = read_call(text);
