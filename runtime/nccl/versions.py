@@ -101,8 +101,7 @@ def _number(version: str) -> tuple[int, int, int]:
     number = int(major), int(minor), int(patch) if patch else _LAST_PATCH
     if number[:2] > _NEWEST_ALIKE:
         raise InputError(
-            f"NCCL version {version[:20]!r}: {range_text}; "
-            "use 'newest' to take those of the newest"
+            f"NCCL version {version[:20]!r}: {range_text}; use 'newest' to take those of the newest"
         )
     if number < next(iter(tuning_constants().values())).since:
         raise InputError(f"NCCL version {version[:20]!r}: {range_text}")
