@@ -123,20 +123,9 @@ class Sketch(
             out.setdefault(link.src, []).append(link)
         return {rank: tuple(links) for rank, links in out.items()}
 
-    @cached_property
-    def _incoming(self) -> dict[int, tuple[LogicalLink, ...]]:
-        incoming: dict[int, list[LogicalLink]] = {}
-        for link in self.links:
-            incoming.setdefault(link.dst, []).append(link)
-        return {rank: tuple(links) for rank, links in incoming.items()}
-
     def out_links(self, rank: int) -> tuple[LogicalLink, ...]:
         """Return the links that leave `rank`."""
         return self._outgoing.get(rank, ())
-
-    def in_links(self, rank: int) -> tuple[LogicalLink, ...]:
-        """Return the links that arrive at `rank`."""
-        return self._incoming.get(rank, ())
 
     def link(self, src: int, dst: int) -> LogicalLink | None:
         """Return the link from `src` to `dst`, or None where there is none."""

@@ -81,10 +81,6 @@ class Collective:
         """Return K, the chunks of the whole buffer (``nchunksperloop`` in MSCCL)."""
         return self.ranks * chunks_per_rank
 
-    def chunk_ids(self, chunks_per_rank: int) -> range:
-        """Return the global numbers of all chunks."""
-        return range(self.nchunks(chunks_per_rank) * (self.ranks if self.name == "alltoall" else 1))
-
     def input_offset(self, chunk: int, rank: int, chunks_per_rank: int) -> int | None:
         """Return where in `rank`'s input `chunk` starts out (its own part of it), or None."""
         c = chunks_per_rank

@@ -17,7 +17,6 @@ def test_views_agree_with_the_links() -> None:
         assert [link.dst for link in MESH.out_links(rank)] == [
             other for other in range(16) if other != rank
         ]
-        assert {link.src for link in MESH.in_links(rank)} == set(range(16)) - {rank}
         assert MESH.link(rank, rank) is None
     assert sum(len(MESH.out_links(rank)) for rank in range(16)) == len(MESH.links)
     assert MESH.ranks_of(1) == tuple(range(8, 16))
