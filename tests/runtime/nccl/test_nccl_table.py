@@ -109,5 +109,5 @@ def test_tuners_cannot_tell_placement_or_datatype(
 ) -> None:
     table = nccl_table(hand)
     entry = msgspec.structs.replace(table.entries[0], **odd)
-    with pytest.raises(ValueError, match="told no placement"):
+    with pytest.raises(ValueError, match="get no placement"):
         msgspec.structs.replace(table, entries=(entry,)).__post_init__()
