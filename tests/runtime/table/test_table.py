@@ -151,10 +151,10 @@ def test_what_is_no_table_is_refused(stored: Path, text: bytes) -> None:
 
 
 def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="not a folder|no such folder"):
+    with pytest.raises(InputError, match="no such folder"):
         load_table(tmp_path / "nothing")
     (tmp_path / "file").write_text("x")
-    with pytest.raises(InputError, match="not a folder|no such folder"):
+    with pytest.raises(InputError, match="not a folder"):
         load_table(tmp_path / "file")
 
 
