@@ -89,7 +89,7 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
             self._native.close("the group was shut down")
         if self._gpus is not None:
             self._gpus.close()
-        settle_callbacks()
+        settle_callbacks(self._gloo)
         self._gloo.shutdown()
         self._report()
 
@@ -100,7 +100,7 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
         if self._gpus is not None:
             self._gpus.close(at_once=True)
         self._gloo.abort()
-        settle_callbacks()
+        settle_callbacks(self._gloo)
         self._report()
 
     def set_timeout(self, timeout: timedelta) -> None:

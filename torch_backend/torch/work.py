@@ -319,7 +319,8 @@ class _Callback:
 
     Neither may the last reference to Gloo's group end on a thread of that group, which would wait
     for itself, nor a thread come back to Python after the interpreter's end: so groups and the
-    interpreter end once callbacks have, though they do not wait for calls that never end.
+    interpreter end once callbacks have. They do not wait for callbacks that take too long: then a
+    group stays until the process ends.
     """
 
     _LIMIT_S = 2.0
@@ -341,9 +342,11 @@ class _Callback:
             cls._changed.notify_all()
 
     @classmethod
-    def settle(cls) -> None:
+    def settle(cls, gloo: object | None = None) -> None:
         with cls._changed:
-            cls._changed.wait_for(lambda: not cls._alive, cls._LIMIT_S)
+            settled = cls._changed.wait_for(lambda: not cls._alive, cls._LIMIT_S)
+        if not settled and gloo is not None:
+            _keep(gloo)
 
 
 settle_callbacks = _Callback.settle
@@ -406,7 +409,12 @@ def _in_child() -> None:
     if _progress is not None:
         atexit.unregister(_progress._stop)
     for held in (_progress, *_threaded):
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
+        _keep(held)
+
+
+def _keep(held: object) -> None:
+    """Let ``held`` never end."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
 
 
 os.register_at_fork(after_in_child=_in_child)
