@@ -30,6 +30,8 @@ from tuccl.synth.classic.local_routes import (
 from tuccl.synth.classic.ring import segment_count, segments
 from tuccl.synth.classic.ring_orders import host_ring
 from tuccl.synth.classic.rounds import Rounds, Tree, TreeEdge
+from tuccl.synth.model.hierarchy import compose_tree
+from tuccl.synth.model.network import Pair
 from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.trace import Trace
@@ -163,17 +165,18 @@ def _owner_trees(sketch: Sketch, *, around: bool, summing: bool = False) -> dict
 
 def _owner_tree(sketch: Sketch, links: HostLinks, owner: int, around: bool) -> list[TreeEdge]:
     home = sketch.hosts[owner]
-    edges = _host_edges(sketch, owner)
-    reached = {owner: 0} | {edge.child: edge.round for edge in edges}
-    landed = owner
-    for ahead in range(1, sketch.nhosts):
-        link = links.choose(owner, landed if around else owner, (home + ahead) % sketch.nhosts)
-        when = reached[link.src] + 1
-        inside = _host_edges(sketch, link.dst, when)
-        edges += [TreeEdge(when, link.src, link.dst), *inside]
-        reached |= {link.dst: when} | {edge.child: edge.round for edge in inside}
-        landed = link.dst
-    return edges
+
+    def inside(rank: int) -> list[Pair]:
+        return [(parent, child) for parent, child, _ in host_tree(sketch, rank)]
+
+    def crossings() -> Iterator[Pair]:
+        landed = owner
+        for ahead in range(1, sketch.nhosts):
+            link = links.choose(owner, landed if around else owner, (home + ahead) % sketch.nhosts)
+            landed = link.dst
+            yield link.src, link.dst
+
+    return [TreeEdge(*edge) for edge in compose_tree(owner, inside, crossings())]
 
 
 def _root_segments(trace: Trace, problem: Problem) -> None:

@@ -16,7 +16,6 @@ from tuccl.sketches.sketch import Sketch
 from tuccl.synth.classic.local_routes import reversed_sketch
 from tuccl.synth.few_step.group_allreduce import add_group_allreduce, group_allreduces
 from tuccl.synth.few_step.hierarchy import (
-    equal_groups,
     hierarchical_allgathers,
     hierarchical_alltoalls,
     hierarchical_broadcasts,
@@ -33,6 +32,7 @@ from tuccl.synth.few_step.sends import (
 )
 from tuccl.synth.model.collective import COLLECTIVES, Collective
 from tuccl.synth.model.demand import Demand, demands_of
+from tuccl.synth.model.hierarchy import equal_groups
 from tuccl.synth.model.network import Network, sketch_network
 from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import LoweringHints, Schedule
@@ -235,10 +235,10 @@ def _refusal(problem: _ForwardProblem) -> str:
 
 def _candidates(problem: _ForwardProblem) -> Iterator[_Candidate]:
     hosts = equal_groups(problem.network)
-    small = hosts is None or hosts.local_ranks == 1
-    yield from _flat(problem, solved=small)
-    if hosts is None or small:
+    if hosts is None or not hosts.relays or hosts.local_ranks == 1:
+        yield from _flat(problem, solved=True)
         return
+    yield from _flat(problem, solved=False)
     chunks, solve = problem.chunks_per_rank, problem.solve_inside
     hierarchical: Iterator[list[RangeSend]] = iter(())
     if problem.name == "allgather":

@@ -10,9 +10,10 @@ from typing import NamedTuple
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.classic.fan_in import LocalSum
 from tuccl.synth.classic.local_routes import reversed_sketch
-from tuccl.synth.few_step.hierarchy import EqualGroups, InsideSolver, equal_groups, mapped_sends
+from tuccl.synth.few_step.hierarchy import InsideSolver, mapped_sends
 from tuccl.synth.few_step.sends import RangeSend, add_reductions, add_sends, estimate_us, step_count
 from tuccl.synth.model.demand import Demand
+from tuccl.synth.model.hierarchy import EqualGroups, equal_groups
 from tuccl.synth.model.network import Network
 from tuccl.synth.model.trace import Trace
 
@@ -69,7 +70,7 @@ def group_allreduces(network: Network, total: int, solve: InsideSolver) -> Itera
     """
     for size in (None, *(size for size in range(2, network.ranks) if network.ranks % size == 0)):
         groups = equal_groups(network, size)
-        if groups is None:
+        if groups is None or not groups.relays:
             continue
         if len(groups.relays) == groups.local_ranks and _fully_connected(groups):
             peers = tuple(zip(*groups.members, strict=True))

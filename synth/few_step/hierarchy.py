@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
 from itertools import permutations
 
 from tuccl.synth.few_step.sends import RangeSend, step_count
 from tuccl.synth.model.demand import Demand
+from tuccl.synth.model.hierarchy import EqualGroups
 from tuccl.synth.model.network import Network
-from tuccl.synth.model.symmetry import isomorphic_groups
 
 __all__ = [
-    "EqualGroups",
     "InsideSolver",
-    "equal_groups",
     "hierarchical_allgathers",
     "hierarchical_alltoalls",
     "hierarchical_broadcasts",
@@ -27,74 +23,6 @@ _Ranges = Sequence[tuple[int, int]]
 # Solves demands inside one host: (step, sending local rank, receiving one, demand); None where
 # there is no path or no time.
 InsideSolver = Callable[[Network, tuple[Demand, ...]], _LocalSends | None]
-
-
-@dataclass(frozen=True)
-class EqualGroups:
-    """Hosts (or blocks of ranks) with equally many ranks and the same links inside.
-
-    Attributes:
-        network: All links.
-        members: Ranks of each group, by local rank.
-        relays: Local ranks that have a link to the same local rank of every other group.
-    """
-
-    network: Network
-    members: tuple[tuple[int, ...], ...]
-    relays: tuple[int, ...]
-
-    @property
-    def local_ranks(self) -> int:
-        """Return the ranks of a group."""
-        return len(self.members[0])
-
-    @cached_property
-    def inside(self) -> Network:
-        """Return the links inside the first group, by local rank."""
-        return self.network.subnetwork(self.members[0])
-
-    @cached_property
-    def nic_groups(self) -> tuple[tuple[int, ...], ...]:
-        """Return the relays in sets whose routes to another group share a resource, a NIC say."""
-        sets: list[tuple[set[int], list[int]]] = []
-        first, second = self.members[:2]
-        for relay in self.relays:
-            number = self.network.index[first[relay], second[relay]]
-            resources, local_ranks = set(self.network.routes[number]), [relay]
-            for other in [each for each in sets if each[0] & resources]:
-                sets.remove(other)
-                resources |= other[0]
-                local_ranks += other[1]
-            sets.append((resources, sorted(local_ranks)))
-        return tuple(sorted(tuple(local_ranks) for _, local_ranks in sets))
-
-    @cached_property
-    def nic_shares(self) -> list[tuple[int, range]]:
-        """Return one relay of each NIC, and the local ranks that it serves."""
-        count, ranks = len(self.nic_groups), self.local_ranks
-        return [
-            (group[0], range(ranks * n // count, ranks * (n + 1) // count))
-            for n, group in enumerate(self.nic_groups)
-        ]
-
-    @property
-    def group_pairs(self) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """Yield the ranks of each group with those of each other one."""
-        yield from permutations(self.members, 2)
-
-
-@lru_cache(maxsize=16)
-def equal_groups(network: Network, size: int | None = None) -> EqualGroups | None:
-    """Return the hosts, or blocks of `size` ranks, where they are isomorphic; else None."""
-    members = isomorphic_groups(network, size)
-    if not members:
-        return None
-    relays = tuple(
-        local
-        for local in range(len(members[0]))
-        if all((a[local], b[local]) in network.index for a, b in permutations(members, 2))
-    )
-    return EqualGroups(network, members, relays) if relays else None
 
 
 def mapped_sends(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from tuccl.planners import pack_trees
 from tuccl.synth.bounds.graph import routed_fabric
-from tuccl.synth.model.network import Network
+from tuccl.synth.model.hierarchy import compose_tree
+from tuccl.synth.model.network import Network, Pair
 from tuccl.synth.model.symmetry import isomorphic_groups
 from tuccl.synth.packing.edge_capacities import TreeProblem, edge_capacities
 from tuccl.synth.packing.tree import Tree
@@ -21,7 +23,8 @@ _MOST_CHUNKS = 6
 MOST_RUNS = 36
 MOST_RUNS_BOTH_WAYS = 32
 
-_Parents = tuple[int, ...]
+# For each local rank the trees inside a host, as edges (parent, child), parents first.
+_Inner = list[list[list[Pair]]]
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,15 @@ class EqualHosts:
 
     members: tuple[tuple[int, ...], ...]
     relay_group: int
+
+    @cached_property
+    def places(self) -> dict[int, tuple[int, int]]:
+        """Return the host and the local rank of each rank."""
+        return {
+            rank: (host, local)
+            for host, ranks in enumerate(self.members)
+            for local, rank in enumerate(ranks)
+        }
 
     @property
     def rotation(self) -> int:
@@ -136,36 +148,41 @@ def _outer_tree(hosts: EqualHosts) -> list[int]:
 
 
 def _parents(
-    hosts: EqualHosts, home: int, local_rank: int, outer: list[int], inner: list[list[_Parents]]
-) -> _Parents:
+    hosts: EqualHosts, home: int, local_rank: int, outer: list[int], inner: _Inner
+) -> tuple[int, ...]:
     """Return the parents of all ranks in the tree of one rank's chunks."""
     members, count = hosts.members, len(hosts.members)
-    parents = [-1] * sum(len(ranks) for ranks in members)
     relay = hosts.relay(home, local_rank)
-    for ahead, stride in enumerate(outer):
-        ranks = members[(home + ahead) % count]
-        start = relay if ahead else local_rank
-        inside = inner[start][ahead % len(inner[start])]
-        for local, rank in enumerate(ranks):
-            if local != start:
-                parents[rank] = ranks[inside[local]]
-        if ahead:
-            parents[ranks[relay]] = members[(home + ahead - stride) % count][relay]
+
+    def inside(rank: int) -> Iterator[Pair]:
+        host, local = hosts.places[rank]
+        ranks, trees = members[host], inner[local]
+        tree = trees[(host - home) % count % len(trees)]
+        return ((ranks[parent], ranks[child]) for parent, child in tree)
+
+    crossings = (
+        (members[(host - outer[ahead]) % count][relay], members[host % count][relay])
+        for ahead, host in enumerate(range(home + 1, home + count), start=1)
+    )
+    parents = [-1] * len(hosts.places)
+    for _, parent, child in compose_tree(members[home][local_rank], inside, crossings):
+        parents[child] = parent
     return tuple(parents)
 
 
-def _inner_trees(network: Network, ranks: tuple[int, ...]) -> list[list[_Parents]]:
-    """Return for each local rank the parents of the trees that its chunks take in turn."""
+def _inner_trees(network: Network, ranks: tuple[int, ...]) -> _Inner:
+    """Return for each local rank the trees that its chunks take in turn."""
     host = network.subnetwork(ranks)
     fabric = routed_fabric(host)
-    best: tuple[Fraction, list[list[_Parents]]] | None = None
+    best: tuple[Fraction, _Inner] | None = None
     for chunks in range(1, _MOST_CHUNKS + 1):
         problem = TreeProblem(host, fabric, (chunks,) * len(ranks))
         capacities = edge_capacities(problem)
         time_s = problem.busiest_s(capacities) / chunks
         if best is None or time_s < best[0] * Fraction(99, 100):
-            trees: list[list[_Parents]] = [[] for _ in ranks]
+            trees: _Inner = [[] for _ in ranks]
             for tree in pack_trees(problem.arcs(capacities), problem.chunks_per_root):
-                trees[tree.root] += [tuple(tree.parent)] * tree.weight
+                packed = Tree(tree.root, tree.weight, tuple(tree.parent))
+                trees[tree.root] += [packed.downwards] * tree.weight
             best = time_s, trees
     return best[1] if best else []

@@ -31,6 +31,16 @@ class Tree(NamedTuple):
         """
         return [(rank, parent) for rank, parent in enumerate(self.parent) if parent >= 0]
 
+    @property
+    def downwards(self) -> list[Pair]:
+        """Return (parent, rank) of every rank but the root, parents first.
+
+        >>> Tree(1, 1, (1, -1, 0)).downwards
+        [(1, 0), (0, 2)]
+        """
+        depth = self.depths()
+        return sorted(((p, rank) for rank, p in self.arcs), key=lambda arc: depth[arc[1]])
+
     def depths(self) -> list[int]:
         """Return the arcs between each rank and the root.
 

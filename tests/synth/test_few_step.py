@@ -16,7 +16,6 @@ from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Options, Problem, Schedule, lower, make_schedule
 from tuccl.synth.bounds.hops import hop_bound, longest_chain
 from tuccl.synth.few_step.few_step import FEWSTEP_COLLECTIVES, instance_of
-from tuccl.synth.few_step.hierarchy import equal_groups
 from tuccl.synth.few_step.instance import Instance, instance_symmetry
 from tuccl.synth.few_step.k_synchronous import (
     KSynchronous,
@@ -24,6 +23,7 @@ from tuccl.synth.few_step.k_synchronous import (
     solve_k_synchronous,
 )
 from tuccl.synth.model.demand import Demand
+from tuccl.synth.model.hierarchy import equal_groups
 from tuccl.synth.model.network import Network, sketch_network
 from tuccl.synth.model.solver import Budget
 from tuccl.topology import Topology, all_paths
