@@ -6,29 +6,14 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Protocol
 
-from msgspec.structs import replace
-
 from tuccl.errors import InputError
-from tuccl.sketches.binding import bind
-from tuccl.sketches.checks import checked
-from tuccl.sketches.congestion import prune_congested, with_congestion
-from tuccl.sketches.full_mesh import nvlink_pairs, unmarked_mesh
-from tuccl.sketches.grouping import group
+from tuccl.sketches.parameters import SketchParameters, SketchSpace, with_chunks
 from tuccl.sketches.rails import rails
-from tuccl.sketches.size import (
-    NVLINK_FIRST_BYTES,
-    PACKET_BYTES,
-    aligned_chunks,
-    for_size,
-    prefer_links,
-)
 from tuccl.sketches.sketch import LogicalLink, Sketch
-from tuccl.sketches.symmetry import symmetries
-from tuccl.sketches.transformation import transform
 from tuccl.topology.graph import Topology
 from tuccl.units import Size, size_bytes
 
-__all__ = ["candidate_sketches", "rank_estimate_us"]
+__all__ = ["candidate_sketches", "rank_estimate_us", "searched_sketches"]
 
 # Share of the array that crosses to another host, for the estimate that ranks sketches.
 _VOLUMES = {
@@ -79,87 +64,53 @@ def candidate_sketches(
     Raises:
         InputError: no such collective, or a size below 1.
     """
+    sketches, _ = searched_sketches(topology, collective, size)
+    return sketches
+
+
+def searched_sketches(
+    topology: Topology, collective: str | _Named, size: Size
+) -> tuple[tuple[Sketch, ...], SketchSpace | None]:
+    """Return `candidate_sketches`, and the space that they are the starting points of.
+
+    None: of that many ranks there are no others.
+    """
     collective = collective if isinstance(collective, str) else collective.name
     nbytes = size_bytes(size)
     if collective not in _VOLUMES:
         known = " ".join(_VOLUMES)
         raise InputError(f"collective {collective[:40]!r}: expected one of {known}")
     if topology.ranks > _MOST_MESHED:
-        return (_with_chunks(rails(topology), nbytes),)
-    mesh = with_congestion(
-        prefer_links(unmarked_mesh(topology), nvlink_pairs(topology), NVLINK_FIRST_BYTES),
-        topology,
-    )
-    full = _with_chunks(mesh, nbytes)
+        return (with_chunks(rails(topology), nbytes),), None
+    space = SketchSpace(topology, nbytes)
+    full = space.sketch(SketchParameters().name)
     # Sketches differ by their links: of two with the same links, the first says more.
     candidates = {frozenset(full.pairs): (0.0, full)}
-    for sketch in _variants(mesh, topology, nbytes):
-        pairs = frozenset(sketch.pairs)
+    for parameters in _starting_points(space):
+        pairs = frozenset(space.pruned(parameters).pairs)
         if pairs not in candidates:
-            candidate = checked(_with_chunks(with_congestion(sketch, topology), nbytes))
+            candidate = space.sketch(parameters.name)
             candidates[pairs] = rank_estimate_us(candidate, collective, nbytes), candidate
     _, *ranked = candidates.values()
     ranked.sort(key=lambda each: round(each[0], 6))
-    return (*(sketch for _, sketch in ranked), full)
+    return (*(sketch for _, sketch in ranked), full), space
 
 
-def _variants(mesh: Sketch, topology: Topology, nbytes: int) -> Iterator[Sketch]:
-    """Yield the sketches made from the mesh and, if it differs, from its preferred links alone.
-
-    The latter are candidates at every size; from the preferred size on they are ranked first.
-    """
-    prune = _across_hosts if mesh.nhosts > 1 else _inside_host
-    yield from prune(mesh, topology)
-    preferred = for_size(mesh, max(nbytes, NVLINK_FIRST_BYTES))
-    if preferred is not mesh:
-        for sketch in prune(with_congestion(preferred, topology), topology):
-            yield replace(sketch, name=f"{sketch.name}-nvlink")
-
-
-def _across_hosts(mesh: Sketch, topology: Topology) -> Iterator[Sketch]:
-    try:
-        bindings = bind(topology)
-        grouping = group(topology, bindings)
-    except InputError as error:
-        # Hosts may be joined by other means than NICs; then only the mesh itself can be pruned.
-        yield from _pruned_meshes(replace(mesh, notes=(f"no NIC groups: {error}",)), topology)
-        return
-    most = max(list(bindings.values()).count(nic) for nic in set(bindings.values()))
-    counts = [1 << power for power in range(most.bit_length()) if 1 << power < most]
-    for connections in (*counts, None):
-        yield transform(topology, bindings, grouping, connections=connections, mesh=mesh)
-    if most > 1:
-        yield transform(topology, bindings, grouping, connections=1, split=True, mesh=mesh)
-    yield from _pruned_meshes(mesh, topology)
-
-
-def _pruned_meshes(mesh: Sketch, topology: Topology) -> Iterator[Sketch]:
-    inter = mesh.nhosts > 1
-    worst_score = max((link.congestion for link in mesh.links if link.inter == inter), default=0.0)
-    for links in _LINKS_PER_EXIT:
-        # A NIC with so many links to each other host; a GPU with so many inside its host.
-        score = links * max(1, mesh.nhosts - 1) - 1.0
-        if worst_score > score:
-            pruned = prune_congested(mesh, topology, score, inter=inter)
-            yield replace(pruned, name=f"mesh-congestion-{score:g}")
-
-
-def _inside_host(mesh: Sketch, topology: Topology) -> Iterator[Sketch]:
-    yield replace(mesh, name="mesh")
-    if not mesh.switches:
-        # Behind a switch a GPU's links share nothing but its own port, whichever are dropped.
-        yield from _pruned_meshes(mesh, topology)
-
-
-def _with_chunks(sketch: Sketch, nbytes: int) -> Sketch:
-    share = max(1, nbytes // sketch.ranks)
-    chunks = 2 if nbytes >= NVLINK_FIRST_BYTES else 1
-    return replace(
-        sketch,
-        symmetry=symmetries(sketch),
-        chunks_per_rank=aligned_chunks(share, chunks, PACKET_BYTES),
-        align_bytes=PACKET_BYTES,
-    )
+def _starting_points(space: SketchSpace) -> Iterator[SketchParameters]:
+    """Yield the parameters of the candidates: the paper's stages, and the mesh without crowds."""
+    axes = space.axes
+    for nvlink in axes.get("nvlink", (False,)):
+        if "bound" in axes:
+            *counts, _ = axes.get("connections", (0,))
+            for count in (*counts, 0):
+                yield SketchParameters(bound=True, connections=count, nvlink=nvlink)
+            if counts:
+                yield SketchParameters(bound=True, connections=1, split=True, nvlink=nvlink)
+        elif nvlink and space.mesh.nhosts == 1:
+            yield SketchParameters(nvlink=True)
+        for score in axes.get("congestion", ()):
+            if score is not None and space.links_per_exit(score) in _LINKS_PER_EXIT:
+                yield SketchParameters(congestion=score, nvlink=nvlink)
 
 
 def rank_estimate_us(sketch: Sketch, collective: str, nbytes: int) -> float:

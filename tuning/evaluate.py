@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import median
 
@@ -38,14 +38,14 @@ class Evaluator:
         self,
         executor: Executor,
         programs: ProgramCache,
-        sketches: Mapping[str, Sketch],
+        sketch_of: Callable[[str], Sketch],
         nbytes: int,
         study: Study,
     ) -> None:
         """Prepare to time calls of ``nbytes`` bytes on ``executor``."""
         self.executor = executor
         self.programs = programs
-        self.sketches = sketches
+        self.sketch_of = sketch_of
         self.nbytes = nbytes
         self.study = study
         self._samples_us: dict[tuple[object, ...], tuple[float, ...]] = {}
@@ -58,7 +58,7 @@ class Evaluator:
             Infeasible: there is none, or it is unsafe at this size.
         """
         verified = self.programs.program(
-            self.sketches[point.choice.sketch],
+            self.sketch_of(point.choice.sketch),
             point.choice,
             self.nbytes,
             point.protocol,

@@ -10,13 +10,13 @@ from typing import Literal
 
 from tuccl.errors import InputError
 from tuccl.runtime import SimExecutor, time_baseline
-from tuccl.sketches import candidate_sketches
+from tuccl.sketches.candidates import searched_sketches
 from tuccl.synth import Collective
 from tuccl.topology import Topology
 from tuccl.tuning.evaluate import Evaluator
 from tuccl.tuning.joint_search import aligned_size
 from tuccl.tuning.options import SEARCHES, TuneOptions
-from tuccl.tuning.programs import ProgramCache
+from tuccl.tuning.programs import ProgramCache, sketches_by_name
 from tuccl.tuning.rl.action import Action
 from tuccl.tuning.rl.policy import Policy, TrainedCall, TrainedCollective
 from tuccl.tuning.rl.state import State
@@ -99,8 +99,8 @@ def _simulated_call(
 ) -> SimulatedCall | None:
     """The call of ``nbytes`` bytes; None: it has no legal point."""
     topology, name = programs.topology, programs.collective.name
-    sketches = candidate_sketches(topology, name, nbytes)
-    space = programs.space(sketches, nbytes)
+    sketches, wider = searched_sketches(topology, name, nbytes)
+    space = programs.space(sketches, nbytes, wider=wider)
     if space is None:
         return None
     default = time_baseline(executor, topology, executor.default_baseline, name, nbytes)
@@ -108,7 +108,7 @@ def _simulated_call(
         topology.name,
         State.of(topology, name, nbytes),
         space,
-        Evaluator(executor, programs, {s.name: s for s in sketches}, nbytes, _NoStudy()),
+        Evaluator(executor, programs, sketches_by_name(sketches, wider), nbytes, _NoStudy()),
         default.timing.us,
     )
 

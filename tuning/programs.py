@@ -16,6 +16,7 @@ from tuccl.runtime.executors.knob_grid import CHANNELS, PROTOCOLS, WHOLE_GRID, K
 from tuccl.runtime.executors.plan_sim import plan_knobs
 from tuccl.runtime.nccl.graph import nccl_graph
 from tuccl.sketches import Sketch
+from tuccl.sketches.parameters import SketchSpace
 from tuccl.synth import (
     METHODS,
     PLAN_COLLECTIVES,
@@ -33,9 +34,17 @@ from tuccl.synth import (
 from tuccl.synth.lowering.limits import limits_of
 from tuccl.topology import Path, Topology, machine_of, path
 from tuccl.tuning.searches.initial_points import default_point
+from tuccl.tuning.searches.sketch_axes import ParameterAxes
 from tuccl.tuning.searches.space import Channels, Space
 
-__all__ = ["DEFAULT_METHODS", "ROBUST", "ProgramCache", "VerifiedProgram", "ll128_is_safe"]
+__all__ = [
+    "DEFAULT_METHODS",
+    "ROBUST",
+    "ProgramCache",
+    "VerifiedProgram",
+    "ll128_is_safe",
+    "sketches_by_name",
+]
 
 # Methods that are no methods: the two forms of msccl-default, on the full mesh only.
 ROBUST = "msccl-default-robust"
@@ -151,10 +160,15 @@ class ProgramCache:
         return {p: counts for p in PROTOCOLS if p != "LL128" or safe}
 
     def space(
-        self, sketches: Sequence[Sketch], nbytes: int, grid: KnobGrid = WHOLE_GRID
+        self,
+        sketches: Sequence[Sketch],
+        nbytes: int,
+        grid: KnobGrid = WHOLE_GRID,
+        wider: SketchSpace | None = None,
     ) -> Space | None:
         """Return the space of calls of ``nbytes`` bytes; None: no point is legal.
 
+        It has the parameters of ``wider`` for dimensions, of which ``sketches`` are some points.
         Of choices with equal schedules the first that is looked at closely stays legal.
         """
         if self.as_plans and self.collective.name not in PLAN_COLLECTIVES:
@@ -163,11 +177,14 @@ class ProgramCache:
         start = default_point(channels, grid)
         if start is None:
             return None
-        by_name = {sketch.name: sketch for sketch in sketches}
+        sketch_of = sketches_by_name(sketches, wider)
         first: dict[int, ScheduleChoice] = {}
 
         def refine(choice: ScheduleChoice) -> Channels:
-            sketch = by_name[choice.sketch]
+            try:
+                sketch = sketch_of(choice.sketch)
+            except InputError:  # its parameters leave too few links
+                return {}
             legal = self.channels(sketch, choice, nbytes)
             if not legal:
                 return {}
@@ -177,7 +194,8 @@ class ProgramCache:
         def nchunks(choice: ScheduleChoice) -> int:
             return self.collective.nchunks(choice.chunks_per_rank)
 
-        return Space(channels, start, refine, grid, nbytes, nchunks)
+        axes = ParameterAxes(wider) if wider is not None and wider.axes else None
+        return Space(channels, start, refine, grid, nbytes, nchunks, axes)
 
     def _fits(self, base: Program, channels: int, nbytes: int) -> bool:
         limits = self._limits
@@ -255,6 +273,14 @@ class ProgramCache:
             raise Infeasible(str(error)) from None
         text = to_xml(program, self.dialect).encode()
         return VerifiedProgram(program, safe, hashlib.sha256(text).hexdigest())
+
+
+def sketches_by_name(
+    sketches: Sequence[Sketch], wider: SketchSpace | None
+) -> Callable[[str], Sketch]:
+    """Return what makes a sketch of its name: one of ``sketches`` or, with ``wider``, any of it."""
+    by_name = {sketch.name: sketch for sketch in sketches}
+    return by_name.__getitem__ if wider is None else wider.sketch
 
 
 class _Memo(Generic[_T]):

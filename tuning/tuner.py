@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -26,7 +26,8 @@ from tuccl.runtime.executors.paired_timing import paired_timings
 from tuccl.runtime.table.entry import ROOTED
 from tuccl.runtime.table.lookup import WITH_TUNER
 from tuccl.runtime.table.supported_knobs import hangs_between_hosts
-from tuccl.sketches import Sketch, candidate_sketches
+from tuccl.sketches import Sketch
+from tuccl.sketches.candidates import searched_sketches
 from tuccl.synth import Collective
 from tuccl.topology import Topology, encode_topology, signature
 from tuccl.tuning.evaluate import Evaluator
@@ -34,7 +35,7 @@ from tuccl.tuning.fewer_sms import pareto_points, time_leaner_points
 from tuccl.tuning.final_points import final_points, single_placement_programs
 from tuccl.tuning.final_round import FinalRound, entries_of
 from tuccl.tuning.options import SEARCHES, TuneOptions
-from tuccl.tuning.programs import ProgramCache
+from tuccl.tuning.programs import ProgramCache, sketches_by_name
 from tuccl.tuning.rl.search import search_from
 from tuccl.tuning.rl.state import State
 from tuccl.tuning.searches.descent import DescentSearch
@@ -159,13 +160,13 @@ class Tuner:
         the processes that searched it before.
         """
         executor, nbytes = self.executor, task.nbytes
-        sketches = candidate_sketches(self.topology, task.collective, nbytes)
+        sketches, wider = searched_sketches(self.topology, task.collective, nbytes)
         default = self._runtime_default(nbytes)
-        space = self.programs.space(sketches, nbytes, self._grid())
+        space = self.programs.space(sketches, nbytes, self._grid(), wider)
         if space is None:
             return SizeResult(self._final_round(nbytes, default, []), 0, 0)
-        by_name = {sketch.name: sketch for sketch in sketches}
-        evaluate = self._evaluator(by_name, nbytes, space, default.timing, suspects)
+        sketch_of = sketches_by_name(sketches, wider)
+        evaluate = self._evaluator(sketch_of, nbytes, space, default.timing, suspects)
         noisy = not executor.deterministic
         # A candidate again or for each placement, and with default knobs.
         evaluations_each = 2 if noisy else 3
@@ -278,7 +279,7 @@ class Tuner:
 
     def _evaluator(
         self,
-        sketches: Mapping[str, Sketch],
+        sketch_of: Callable[[str], Sketch],
         nbytes: int,
         space: Space,
         default: Timing,
@@ -302,7 +303,7 @@ class Tuner:
             default if self.executor.deterministic else None,
             suspects=suspects,
         )
-        return Evaluator(self.executor, self.programs, sketches, nbytes, study)
+        return Evaluator(self.executor, self.programs, sketch_of, nbytes, study)
 
     def _grid(self) -> KnobGrid:
         """The executor's knobs, on GPUs without those that MSCCL does not run."""

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Protocol
 
 from tuccl.errors import Infeasible
 from tuccl.program import Knobs
@@ -48,11 +49,55 @@ Refine = Callable[[ScheduleChoice], Channels]
 
 @dataclass(frozen=True)
 class Dimension:
-    """One axis of the space: a name, how many values, and whether their order means something."""
+    """One axis of the space: a name, and how many values; those of a category have names.
+
+    Values without names are in an order that means something.
+    """
 
     name: str
     size: int
-    ordinal: bool
+    values: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, name: str, values: Sequence[str]) -> Dimension:
+        """Return the dimension of a category."""
+        return cls(name, len(values), tuple(values))
+
+    @property
+    def ordinal(self) -> bool:
+        """Return whether the order of its values means something."""
+        return not self.values
+
+
+class SketchAxes(Protocol):
+    """The dimensions of sketches, and the sketch that an index in each of them names."""
+
+    dimensions: tuple[Dimension, ...]
+
+    def __contains__(self, sketch: object) -> bool:
+        """Return whether there is a sketch of that name."""
+
+    def name(self, indices: Mapping[str, int]) -> str:
+        """Return the name of the sketch."""
+
+    def indices(self, sketch: str) -> dict[str, int]:
+        """Return the indices of a sketch that is here."""
+
+
+class _Names(tuple[str, ...]):
+    """Sketches that are names in a list and nothing else."""
+
+    __slots__ = ()
+
+    @property
+    def dimensions(self) -> tuple[Dimension, ...]:
+        return (Dimension.of("sketch", self),)
+
+    def name(self, indices: Mapping[str, int]) -> str:
+        return self[indices["sketch"]]
+
+    def indices(self, sketch: str) -> dict[str, int]:
+        return {"sketch": self.index(sketch)}
 
 
 @dataclass(frozen=True)
@@ -101,13 +146,16 @@ class Space:
         grid: KnobGrid = WHOLE_GRID,
         nbytes: int = 0,
         nchunks: Callable[[ScheduleChoice], int] = lambda choice: 1,
+        sketch_axes: SketchAxes | None = None,
     ) -> None:
         """Take, for each choice and protocol, the channel counts that are legal.
 
         ``channels`` holds the choices in order of preference (sketches ranked best first).
         ``refine`` returns what of it a choice's program leaves legal; nothing: it has none. Knobs
         outside ``grid`` are not legal. ``nbytes`` is the size, which ``nchunks`` chunks of a
-        choice's program share.
+        choice's program share. With ``sketch_axes`` a method that is legal on the first sketch is
+        legal on all that the axes reach; without, sketches are those of ``channels``. The grid and
+        ``choices`` hold these alone.
 
         Raises:
             Infeasible: no point is legal, or the default is none of them.
@@ -129,26 +177,32 @@ class Space:
             if (block := _Block(choice, protocol, count, grid)).size
         ]
         self._ends = list(accumulate(block.size for block in self._blocks))
-        self._axes()
+        self._axes(sketch_axes)
         if default not in self:
             raise Infeasible(f"the default point {default} is not legal here")
         self.default = default
 
-    def _axes(self) -> None:
+    def _axes(self, sketch_axes: SketchAxes | None) -> None:
         choices = list(self._channels)
         self.methods = tuple(dict.fromkeys(p.method for p in choices))
         self.sketches = tuple(dict.fromkeys(p.sketch for p in choices))
+        self.sketch_axes = sketch_axes or _Names(self.sketches)
+        self._anywhere = {
+            (p.method, p.chunks_per_rank): by_protocol
+            for p, by_protocol in self._channels.items()
+            if sketch_axes is not None and p.sketch == self.sketches[0]
+        }
         self.chunkings = tuple(sorted({p.chunks_per_rank for p in choices}))
         used = {protocol for by_protocol in self._channels.values() for protocol in by_protocol}
         self.protocols = tuple(p for p in PROTOCOLS if p in used)
         self.dimensions = (
-            Dimension("method", len(self.methods), False),
-            Dimension("sketch", len(self.sketches), False),
-            Dimension("chunking", len(self.chunkings), True),
-            Dimension("protocol", len(self.protocols), False),
-            Dimension("channels", len(self._grid.channels), True),
-            Dimension("threads", len(self._grid.threads), True),
-            Dimension("buffer", len(self._grid.buffers), True),
+            Dimension.of("method", self.methods),
+            *self.sketch_axes.dimensions,
+            Dimension("chunking", len(self.chunkings)),
+            Dimension.of("protocol", self.protocols),
+            Dimension("channels", len(self._grid.channels)),
+            Dimension("threads", len(self._grid.threads)),
+            Dimension("buffer", len(self._grid.buffers)),
         )
 
     @property
@@ -176,10 +230,16 @@ class Space:
         """Return whether ``point`` is legal here."""
         return (
             isinstance(point, Point)
-            and point.channels in self._channels.get(point.choice, {}).get(point.protocol, ())
+            and point.channels in self._legal(point.choice).get(point.protocol, ())
             and point.threads in self._grid.legal_threads(point.protocol, point.channels)
             and point.buffer_bytes in self._grid.legal_buffers(point.protocol)
         )
+
+    def _legal(self, choice: ScheduleChoice) -> Channels:
+        """The legal channels of ``choice`` by protocol, before looking at it closely."""
+        if choice in self._channels or choice.sketch not in self.sketch_axes:
+            return self._channels.get(choice, {})
+        return self._anywhere.get((choice.method, choice.chunks_per_rank), {})
 
     def at(self, position: int) -> Point:
         """Return the point at ``position`` of the grid, 0 to ``grid_size`` - 1."""
@@ -201,7 +261,7 @@ class Space:
     def channels(self, choice: ScheduleChoice) -> Channels:
         """Return the legal channels of ``choice`` by protocol, looked at closely; maybe none."""
         if choice not in self._refined:
-            legal = self._channels.get(choice, {})
+            legal = self._legal(choice)
             if legal and self._refine is not None:
                 closer = self._refine(choice)
                 kept = {p: set(closer.get(p, ())) for p in legal}
@@ -234,15 +294,17 @@ class Space:
         """Every choice, the one that ``indices`` name first."""
         wanted = self.chunkings[indices["chunking"]]
         chunkings = sorted(self.chunkings, key=lambda c: (c > wanted, abs(c - wanted)))
+        named = self.sketch_axes.name(indices)
+        sketches = _from(self.sketches, _index(self.sketches, named))
         for method in _from(self.methods, indices["method"]):
-            for sketch in _from(self.sketches, indices["sketch"]):
+            for sketch in dict.fromkeys((named, *sketches)):
                 yield from (ScheduleChoice(sketch, method, c) for c in chunkings)
 
     def indices(self, point: Point) -> dict[str, int]:
         """Return indices, one per dimension, that stand for ``point``."""
         return {
             "method": self.methods.index(point.choice.method),
-            "sketch": self.sketches.index(point.choice.sketch),
+            **self.sketch_axes.indices(point.choice.sketch),
             "chunking": self.chunkings.index(point.choice.chunks_per_rank),
             "protocol": self.protocols.index(point.protocol),
             "channels": self._grid.channels.index(point.channels),
@@ -260,7 +322,9 @@ class Space:
             return point
         indices = {
             "method": _index(self.methods, choice.method),
-            "sketch": _index(self.sketches, choice.sketch),
+            **self.sketch_axes.indices(
+                choice.sketch if choice.sketch in self.sketch_axes else self.sketches[0]
+            ),
             "chunking": self.chunkings.index(_at_most(self.chunkings, choice.chunks_per_rank)),
             "protocol": _index(self.protocols, point.protocol),
             "channels": _place(self._grid.channels, point.channels),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from tuccl.tuning.searches.space import Dimension, Point, Space
+from tuccl.tuning.searches.space import Point, Space
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -31,23 +31,16 @@ def distributions(space: Space) -> dict[str, BaseDistribution]:
     from optuna.distributions import CategoricalDistribution, IntDistribution
 
     return {
-        d.name: IntDistribution(0, d.size - 1)
-        if d.ordinal
-        else CategoricalDistribution(_choices(space, d))
+        d.name: IntDistribution(0, d.size - 1) if d.ordinal else CategoricalDistribution(d.values)
         for d in space.dimensions
     }
-
-
-def _choices(space: Space, dimension: Dimension) -> tuple[str, ...]:
-    names = {"method": space.methods, "sketch": space.sketches, "protocol": space.protocols}
-    return names[dimension.name]
 
 
 def optuna_params(space: Space, point: Point) -> dict[str, str | int]:
     """Return the parameters under which Optuna knows ``point``: names of categories, indices."""
     indices = space.indices(point)
     return {
-        d.name: indices[d.name] if d.ordinal else _choices(space, d)[indices[d.name]]
+        d.name: indices[d.name] if d.ordinal else d.values[indices[d.name]]
         for d in space.dimensions
     }
 
@@ -96,9 +89,7 @@ class Tpe:
 
     def _indices(self, trial: Trial) -> dict[str, int]:
         return {
-            d.name: trial.params[d.name]
-            if d.ordinal
-            else _choices(self._space, d).index(trial.params[d.name])
+            d.name: trial.params[d.name] if d.ordinal else d.values.index(trial.params[d.name])
             for d in self._space.dimensions
         }
 

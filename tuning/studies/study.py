@@ -228,7 +228,7 @@ class Studies:
         """
         import optuna
 
-        axes = (space.methods, space.sketches, space.chunkings, space.dimensions)
+        axes = (space.sketches, space.chunkings, space.dimensions)
         digest = hashlib.sha256(repr((identity, axes)).encode()).hexdigest()[:12]
         name = "-".join(str(part) for part in (*identity[:3], digest))
         with quiet():

@@ -1,0 +1,269 @@
+"""A sketch as a point: the parameters of its pruning stages, and the sketches that they name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+from msgspec.structs import replace
+
+from tuccl.errors import InputError
+from tuccl.sketches.binding import bind
+from tuccl.sketches.checks import checked
+from tuccl.sketches.congestion import prune_congested, with_congestion
+from tuccl.sketches.full_mesh import nvlink_pairs, unmarked_mesh
+from tuccl.sketches.grouping import Grouping, group
+from tuccl.sketches.size import (
+    NVLINK_FIRST_BYTES,
+    PACKET_BYTES,
+    aligned_chunks,
+    for_size,
+    prefer_links,
+)
+from tuccl.sketches.sketch import Sketch
+from tuccl.sketches.symmetry import symmetries
+from tuccl.sketches.transformation import transform
+from tuccl.topology.graph import Topology
+
+__all__ = ["SketchParameters", "SketchSpace", "with_chunks"]
+
+_CROWDS = (8, 4, 2, 1)  # links to each other host that leave by one NIC; inside: by one GPU
+_NAME = re.compile(
+    r"(?P<base>full-mesh|mesh|paired|one|split|pairs-(?P<pairs>\d{1,4}))(?P<pairs_split>-split)?"
+    r"(?P<free>-free)?(-congestion-(?P<congestion>[\d.]{1,9}))?"
+    r"(-inside-(?P<inside>[\d.]{1,9}))?(?P<nvlink>-nvlink)?"
+)
+
+
+@dataclass(frozen=True)
+class SketchParameters:
+    """What the pruning stages leave of the full mesh.
+
+    The name says all of it; ``one`` is a connection for each pair of NICs, ``paired`` one for each
+    GPU, ``split`` a connection to another GPU than sends back.
+
+    >>> SketchParameters.of("pairs-2-free-congestion-3-nvlink").connections
+    2
+    >>> SketchParameters(bound=True, congestion=1.0).name
+    'paired-congestion-1'
+
+    Attributes:
+        bound: Links between hosts join NICs of one group (stages 1 to 3); else all GPUs.
+        connections: GPUs of each NIC that take part; 0: all. Of `bound` sketches.
+        split: The GPU that receives for a NIC is another than sends. Of few `connections`.
+        free: Any sender may carry any chunk out of its host; else a relay carries those of the
+            GPUs bound to its NIC. Of few `connections`.
+        congestion: The score that links between hosts may have, on one host those inside it.
+        inside: The score that links inside hosts may have, where there are several.
+        nvlink: Inside hosts NVLink alone, where that joins their GPUs.
+    """
+
+    bound: bool = False
+    connections: int = 0
+    split: bool = False
+    free: bool = False
+    congestion: float | None = None
+    inside: float | None = None
+    nvlink: bool = False
+
+    @property
+    def name(self) -> str:
+        """Return the name, from which `of` makes the same parameters."""
+        if self.bound:
+            name = "one" if self.connections == 1 else f"pairs-{self.connections}"
+            name = name if self.connections else "paired"
+            name = "split" if self.split and name == "one" else name + "-split" * self.split
+        else:
+            name = "full-mesh" if self == SketchParameters() else "mesh"
+        name += "-free" * self.free
+        name += "" if self.congestion is None else f"-congestion-{self.congestion:g}"
+        name += "" if self.inside is None else f"-inside-{self.inside:g}"
+        return name + "-nvlink" * self.nvlink
+
+    @classmethod
+    def of(cls, name: str) -> SketchParameters:
+        """Return the parameters that ``name`` stands for.
+
+        Raises:
+            InputError: no parameters have that name.
+        """
+        match = _NAME.fullmatch(name)
+        if match is None:
+            raise InputError(
+                f"sketch {name[:60]!r}: expected a name like one, paired, pairs-2-free or "
+                "mesh-congestion-3-nvlink"
+            )
+        base = match["base"]
+        return cls(
+            bound="mesh" not in base,
+            connections=int(match["pairs"] or base in ("one", "split")),
+            split=base == "split" or match["pairs_split"] is not None,
+            free=match["free"] is not None,
+            congestion=None if match["congestion"] is None else float(match["congestion"]),
+            inside=None if match["inside"] is None else float(match["inside"]),
+            nvlink=match["nvlink"] is not None,
+        )
+
+
+class SketchSpace:
+    """The sketches of a topology for calls of a size, each made at its first use.
+
+    Attributes:
+        axes: By parameter, the values worth a try on this machine, from more links to fewer or the
+            reverse. A parameter with one value is left out.
+        notes: Why there are no `bound` sketches, if there are none.
+    """
+
+    def __init__(self, topology: Topology, nbytes: int) -> None:
+        """Find out what the machine leaves to choose, for arrays of ``nbytes`` bytes."""
+        self.topology = topology
+        self.nbytes = nbytes
+        self.notes: tuple[str, ...] = ()
+        self._sketches: dict[str, Sketch] = {}
+        self._pruned: dict[SketchParameters, Sketch] = {}
+        self.mesh = with_congestion(
+            prefer_links(unmarked_mesh(topology), nvlink_pairs(topology), NVLINK_FIRST_BYTES),
+            topology,
+        )
+        self.axes = {name: values for name, values in self._axes().items() if len(values) > 1}
+
+    @cached_property
+    def _nvlink_mesh(self) -> Sketch:
+        preferred = for_size(self.mesh, max(self.nbytes, NVLINK_FIRST_BYTES))
+        return self.mesh if preferred is self.mesh else with_congestion(preferred, self.topology)
+
+    @cached_property
+    def _binding(self) -> tuple[dict[int, str], Grouping] | None:
+        if self.mesh.nhosts < 2:
+            return None
+        try:
+            bindings = bind(self.topology)
+            return bindings, group(self.topology, bindings)
+        except InputError as error:
+            # Hosts may be joined by other means than NICs; then only the mesh itself can be pruned.
+            self.notes = (f"no NIC groups: {error}",)
+            return None
+
+    def _axes(self) -> dict[str, tuple[Any, ...]]:
+        several = self.mesh.nhosts > 1
+        most = 1
+        if self._binding is not None:
+            bound_to = list(self._binding[0].values())
+            most = max(map(bound_to.count, set(bound_to)))
+        counts = [1 << power for power in range(most.bit_length()) if 1 << power < most]
+        return {
+            "bound": (False, True) if self._binding is not None else (False,),
+            "connections": (*counts, 0),
+            "split": (False, True) if most > 1 else (False,),
+            "free": (False, True) if most > 1 else (False,),
+            "congestion": (None, *self._scores(several)),
+            "inside": (None, *self._scores(inter=False)) if several else (None,),
+            "nvlink": (False, True) if self._nvlink_mesh is not self.mesh else (False,),
+        }
+
+    def _scores(self, inter: bool) -> Iterator[float]:
+        """Yield the scores that some link of the mesh is above."""
+        if not inter and self.mesh.switches:
+            return  # behind a switch a GPU's links share nothing but its own port
+        worst = max((link.congestion for link in self.mesh.links if link.inter == inter), default=0)
+        exits = self._exits if inter else 1
+        yield from (score for links in _CROWDS if worst > (score := links * exits - 1.0))
+
+    @property
+    def _exits(self) -> int:
+        return max(1, self.mesh.nhosts - 1)
+
+    def links_per_exit(self, score: float) -> float:
+        """Return how many links to each other host leave by a NIC at a congestion ``score``.
+
+        On one host: how many leave a GPU.
+        """
+        return (score + 1.0) / self._exits
+
+    def normal(self, parameters: SketchParameters) -> SketchParameters:
+        """Return the parameters without those that say nothing beside the others."""
+        values = {each.name: getattr(parameters, each.name) for each in fields(parameters)}
+        for each in fields(parameters):
+            if each.name not in self.axes:
+                values[each.name] = each.default
+        if not values["bound"]:
+            values |= {"connections": 0}
+        if not values["connections"]:
+            values |= {"split": False, "free": False}
+        return SketchParameters(**values)
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether the parameters of the name ``name`` are worth a try here."""
+        try:
+            parameters = SketchParameters.of(name) if isinstance(name, str) else None
+        except InputError:
+            return False
+        return (
+            parameters is not None
+            and parameters.name == name
+            and all(getattr(parameters, axis) in values for axis, values in self.axes.items())
+            and self.normal(parameters) == parameters
+        )
+
+    def sketch(self, name: str) -> Sketch:
+        """Return the sketch of a name; it carries congestion scores and symmetries.
+
+        Raises:
+            InputError: the name has no parameters, or not here.
+        """
+        if name not in self._sketches:
+            made = self.pruned(SketchParameters.of(name))
+            made = with_chunks(with_congestion(made, self.topology), self.nbytes)
+            self._sketches[name] = checked(made)
+        return self._sketches[name]
+
+    def pruned(self, parameters: SketchParameters) -> Sketch:
+        """Return what the stages leave of the mesh, with the name of ``parameters``."""
+        if parameters not in self._pruned:
+            self._pruned[parameters] = replace(self._prune(parameters), name=parameters.name)
+        return self._pruned[parameters]
+
+    def _prune(self, parameters: SketchParameters) -> Sketch:
+        sketch = self._nvlink_mesh if parameters.nvlink else self.mesh
+        if self.notes:
+            sketch = replace(sketch, notes=self.notes)
+        if parameters.bound:
+            sketch = self._bound(sketch, parameters)
+        if parameters.congestion is not None:
+            inter = sketch.nhosts > 1
+            sketch = prune_congested(sketch, self.topology, parameters.congestion, inter=inter)
+        if parameters.inside is not None:
+            sketch = prune_congested(sketch, self.topology, parameters.inside, inter=False)
+        return sketch
+
+    def _bound(self, mesh: Sketch, parameters: SketchParameters) -> Sketch:
+        if self._binding is None:
+            raise InputError(
+                f"sketch {parameters.name!r}: topology {self.topology.name[:60]!r} has no NICs to "
+                "bind GPUs to; take a mesh"
+            )
+        bindings, grouping = self._binding
+        sketch = transform(
+            self.topology,
+            bindings,
+            grouping,
+            connections=parameters.connections or None,
+            split=parameters.split,
+            mesh=mesh,
+        )
+        return replace(sketch, relays={}) if parameters.free else sketch
+
+
+def with_chunks(sketch: Sketch, nbytes: int) -> Sketch:
+    """Return `sketch` with its symmetries, and with the chunks that suit `nbytes`."""
+    share = max(1, nbytes // sketch.ranks)
+    chunks = 2 if nbytes >= NVLINK_FIRST_BYTES else 1
+    return replace(
+        sketch,
+        symmetry=symmetries(sketch),
+        chunks_per_rank=aligned_chunks(share, chunks, PACKET_BYTES),
+        align_bytes=PACKET_BYTES,
+    )
