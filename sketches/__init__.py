@@ -10,11 +10,13 @@ if TYPE_CHECKING:
     from tuccl.sketches.congestion import prune_congested
     from tuccl.sketches.files import load_sketch, save_sketches
     from tuccl.sketches.full_mesh import full_mesh
+    from tuccl.sketches.parameters import SketchSpace
     from tuccl.sketches.picture import sketch_svg
     from tuccl.sketches.sketch import Sketch
 
 __all__ = [
     "Sketch",
+    "SketchSpace",
     "bind",
     "candidate_sketches",
     "full_mesh",

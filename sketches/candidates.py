@@ -69,21 +69,30 @@ def candidate_sketches(
 
 
 def searched_sketches(
-    topology: Topology, collective: str | _Named, size: Size
+    topology: Topology,
+    collective: str | _Named,
+    size: Size,
+    given: tuple[Sketch, ...] = (),
 ) -> tuple[tuple[Sketch, ...], SketchSpace | None]:
     """Return `candidate_sketches`, and the space that they are the starting points of.
 
-    None: of that many ranks there are no others.
+    None: of that many ranks there are no others, or sketches are ``given``, which then stand for
+    the candidates before the full mesh.
     """
     collective = collective if isinstance(collective, str) else collective.name
     nbytes = size_bytes(size)
     if collective not in _VOLUMES:
         known = " ".join(_VOLUMES)
         raise InputError(f"collective {collective[:40]!r}: expected one of {known}")
+    if topology.ranks > _MOST_MESHED and given:
+        return given, None
     if topology.ranks > _MOST_MESHED:
         return (with_chunks(rails(topology), nbytes),), None
     space = SketchSpace(topology, nbytes)
     full = space.sketch(SketchParameters().name)
+    if given:
+        last = next((sketch for sketch in given if sketch.name == full.name), full)
+        return (*(sketch for sketch in given if sketch is not last), last), None
     # Sketches differ by their links: of two with the same links, the first says more.
     candidates = {frozenset(full.pairs): (0.0, full)}
     for parameters in _starting_points(space):

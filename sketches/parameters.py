@@ -40,7 +40,7 @@ _NAME = re.compile(
 
 @dataclass(frozen=True)
 class SketchParameters:
-    """What the pruning stages leave of the full mesh.
+    """Parameters of the stages that prune the full mesh.
 
     The name says all of it; ``one`` is a connection for each pair of NICs, ``paired`` one for each
     GPU, ``split`` a connection to another GPU than sends back.
@@ -196,7 +196,7 @@ class SketchSpace:
         return SketchParameters(**values)
 
     def __contains__(self, name: object) -> bool:
-        """Return whether the parameters of the name ``name`` are worth a try here."""
+        """Return whether ``name`` stands for parameters that are worth a try here."""
         try:
             parameters = SketchParameters.of(name) if isinstance(name, str) else None
         except InputError:

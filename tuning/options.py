@@ -10,6 +10,8 @@ from tuccl.errors import InputError
 from tuccl.runtime import NCCL_VERSION, LookupTable
 from tuccl.runtime.table import PREFERENCES
 from tuccl.runtime.table.programs import program_dialect
+from tuccl.sketches import Sketch
+from tuccl.synth import EXACT_METHODS, METHODS
 from tuccl.synth.lowering.limits import limits_of
 from tuccl.tuning.rl.policy import Policy
 from tuccl.tuning.rl.search import RlSearch
@@ -51,6 +53,9 @@ class TuneOptions:
         start: A table whose points searches begin with.
         any_order: Also programs whose ranks add in different orders, so that results may differ
             in the last bit.
+        methods: Names in `tuccl.synth.METHODS` or `EXACT_METHODS` that make the programs; none: all
+            of the former. Beside a solver's, `greedy` chooses the sketches that it runs on.
+        sketches: The sketches to make programs on; none: those that the topology suggests.
         policy: A trained policy: ``rl`` follows it, other searches begin with its points.
         job: The training job that makes the calls; with it the result says where nothing lossless
             is left (`tuccl.tuning.rl.saturation`).
@@ -70,6 +75,8 @@ class TuneOptions:
     evaluation_limit: float = 600.0
     any_order: bool = False
     prefer: str = "speed"
+    methods: tuple[str, ...] = ()
+    sketches: tuple[Sketch, ...] = ()
     policy: Policy | None = None
     job: TrainingJob | None = None
     start: LookupTable | None = None
@@ -78,10 +85,17 @@ class TuneOptions:
         """Refuse options that cannot be.
 
         Raises:
-            InputError: an unknown search or dialect, a budget below 1, or no time at all.
+            InputError: an unknown search, method or dialect, two sketches of one name, a budget
+                below 1, or no time at all.
         """
         if self.search not in SEARCHES:
             raise InputError(f"search {self.search[:30]!r}: expected one of {', '.join(SEARCHES)}")
+        known = (*METHODS, *EXACT_METHODS)
+        if unknown := [method for method in self.methods if method not in known]:
+            raise InputError(f"method {unknown[0][:40]!r}: expected one of {', '.join(known)}")
+        of = [sketch.name for sketch in self.sketches]
+        if twice := [name for name in of if of.count(name) > 1]:
+            raise InputError(f"sketch {twice[0][:60]!r} is there twice: give each a name")
         if self.budget < 1:
             raise InputError(f"budget {self.budget}: expected at least 1 evaluation")
         if self.prefer not in PREFERENCES:

@@ -18,9 +18,11 @@ from tuccl.runtime.nccl.graph import nccl_graph
 from tuccl.sketches import Sketch
 from tuccl.sketches.parameters import SketchSpace
 from tuccl.synth import (
+    EXACT_METHODS,
     METHODS,
     PLAN_COLLECTIVES,
     Collective,
+    Options,
     Placement,
     Problem,
     Schedule,
@@ -32,7 +34,10 @@ from tuccl.synth import (
     searched_methods,
 )
 from tuccl.synth.lowering.limits import limits_of
+from tuccl.synth.methods import Method
+from tuccl.synth.model.solver import Budget
 from tuccl.topology import Path, Topology, machine_of, path
+from tuccl.tuning.searches.descent import STAND_IN
 from tuccl.tuning.searches.initial_points import default_point
 from tuccl.tuning.searches.sketch_axes import ParameterAxes
 from tuccl.tuning.searches.space import Channels, Space
@@ -53,7 +58,9 @@ DEFAULT_METHODS: Mapping[str, Literal["faithful", "robust"]] = {
     "msccl-default": "faithful",
 }
 # Methods that take long: sizes of one class share a schedule, made for the class's own size.
-_COSTLY = frozenset({"greedy"})
+_COSTLY = frozenset({"greedy", *EXACT_METHODS})
+_SOLVE_S = 10.0
+_ALL_METHODS: Mapping[str, Method] = {**METHODS, **EXACT_METHODS}
 _SIZE_CLASSES = (16 << 10, 1 << 20, 64 << 20)
 _ELEMENT_BYTES = 4
 _LL128_CAPABILITIES = (70, 80, 90, 100, 120)
@@ -94,17 +101,23 @@ class ProgramCache:
         *,
         any_order: bool = False,
         as_plans: bool = False,
+        methods: Sequence[str] = (),
+        sketches: Sequence[str] = (),
     ) -> None:
         """Prepare to make programs for ``collective`` on ``topology``.
 
         With ``any_order`` also those whose ranks add in different orders. ``as_plans``: MSCCL++
         runs them, where channels may be thread blocks of a group (`plan_knobs`) and not instances.
+        Programs come of ``methods`` on the sketches named ``sketches``; none: of all.
         """
+        self._methods = methods or searched_methods(unordered=any_order)
+        if methods and EXACT_METHODS.keys() & set(methods):
+            self._methods = tuple(dict.fromkeys((*methods, STAND_IN)))
+        self._sketches = frozenset(sketches)
         self.as_plans = as_plans
         self.topology = topology
         self.collective = collective
         self.dialect = dialect
-        self._any_order = any_order
         self._limits = limits_of(dialect)
         # Every thread block must be resident at once, or they wait for ever for each other.
         resident = machine_of(topology).sm_count or self._limits.threadblocks
@@ -136,10 +149,13 @@ class ProgramCache:
         for method in DEFAULT_METHODS:
             yield ScheduleChoice(sketches[-1].name, method, 1)
         name = self.collective.name
-        searched = searched_methods(unordered=self._any_order)
-        methods = [method for method in searched if name in METHODS[method].collectives]
-        for sketch, method in product(sketches, methods):
-            for chunks in METHODS[method].chunk_counts:
+        methods = [method for method in self._methods if name in _ALL_METHODS[method].collectives]
+        named = [s for s in sketches if not self._sketches or s.name in self._sketches]
+        for sketch, method in product(named, methods):
+            counts = set(_ALL_METHODS[method].chunk_counts)
+            if method in EXACT_METHODS:
+                counts.add(sketch.chunks_per_rank)
+            for chunks in sorted(counts):
                 if chunks == 1 or nbytes >= sketch.align_bytes * self.collective.nchunks(chunks):
                     yield ScheduleChoice(sketch.name, method, chunks)
 
@@ -210,7 +226,7 @@ class ProgramCache:
     def _schedule(self, sketch: Sketch, choice: ScheduleChoice, nbytes: int) -> _NumberedSchedule:
         """The schedule of ``choice`` on ``sketch``; raises Infeasible where there is none."""
         size = _size_class(nbytes) if choice.method in _COSTLY else nbytes
-        method = METHODS.get(choice.method)
+        method = _ALL_METHODS.get(choice.method)
         if method is None or self.collective.name in method.sizeless:
             size = 1
         if sketch not in self._sketch_keys:
@@ -225,7 +241,10 @@ class ProgramCache:
         else:
             chunks = choice.chunks_per_rank
             problem = Problem(self.collective, sketch, chunks, nbytes, self.topology)
-            schedule = make_schedule(problem, choice.method)
+            budget = Budget(seconds=_SOLVE_S) if choice.method in EXACT_METHODS else None
+            schedule = make_schedule(problem, choice.method, Options(budget=budget))
+            if budget is not None and budget.interrupted:
+                raise KeyboardInterrupt
         content = (schedule.nchunks, schedule.transfers, schedule.scratch, schedule.hints)
         return _NumberedSchedule(schedule, self._numbers.setdefault(content, len(self._numbers)))
 

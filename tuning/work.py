@@ -128,6 +128,8 @@ class Work:
                 program_dialect(self.options.dialect),
                 any_order=self.options.any_order,
                 as_plans=self.options.dialect == "mscclpp",
+                methods=self.options.methods,
+                sketches=[sketch.name for sketch in self.options.sketches],
             )
         programs = self._programs[collective]
         return Tuner(self.executor, self.topology, programs, studies, self.options)

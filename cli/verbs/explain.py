@@ -17,11 +17,14 @@ from tuccl.cli.arguments import (
     one_collective_of,
 )
 from tuccl.cli.output import columns, print_json, print_json_lines, say, warn
+from tuccl.cli.verbs.sketch import facts, stages
 from tuccl.cli.verbs.studies import add_study, studies_of
 from tuccl.errors import InputError, Unavailable
 from tuccl.runtime import Candidate, Entry, LookupTable, load_table, select, table_preferring
 from tuccl.runtime import explain as explain_table
 from tuccl.runtime.jobs import PluginAnswer, check_plugin
+from tuccl.sketches import Sketch, SketchSpace
+from tuccl.topology import Topology
 from tuccl.units import format_bytes, parse_size
 
 if TYPE_CHECKING:
@@ -52,11 +55,12 @@ def run(args: argparse.Namespace) -> int:
     if args.study is not None and args.size is None:
         raise InputError("--study: expected -c COLL and -s SIZE, one call")
     folder = Path(args.table)
-    table = load_table(folder).lookup
+    loaded = load_table(folder)
+    table = loaded.lookup
     if args.prefer is not None:
         table = table_preferring(table, args.prefer)
     if args.size is not None:
-        return explain_call(args, table)
+        return explain_call(args, table, loaded.topology)
     answers = plugin_answers(folder, table, args.prefer is None)
     if args.json:
         print_json_lines(as_json(answer) for answer in answers)
@@ -86,27 +90,44 @@ def plugin_answers(folder: Path, table: LookupTable, same_order: bool) -> tuple[
     return tuple(PluginAnswer(row, None, (), True, why) for row in explain_table(table))
 
 
-def explain_call(args: argparse.Namespace, table: LookupTable) -> int:
+def explain_call(args: argparse.Namespace, table: LookupTable, topology: Topology) -> int:
     """Print the choice for one call."""
     collective = one_collective_of(args.collective)
     nbytes = parse_size(args.size)
     choice = select(table, collective, nbytes, in_place=args.in_place, root=args.root)
     candidates = () if choice.entry is None else choice.entry.candidates
     study = None if choice.entry is None else study_of(args, table, choice.entry)
+    sketch = sketch_of(choice.candidate, topology, nbytes)
     if args.json:
         row = {"candidate": choice.candidate, "sms": choice.candidate.sms, "reason": choice.reason}
         tried = None if study is None else study_json(study)
         known = {"candidates": candidates, "study": tried, "tuned_on": table.tuned_on}
-        print_json({**row, **known})
+        print_json({**row, "sketch": None if sketch is None else facts(sketch, None), **known})
         return 0
     print(f"{choice.candidate.name}: {choice.reason}")
     if candidates:
         print(f"# times {table.tuned_on}" if table.tuned_on else "#")
         print("# >: the choice")
         print(candidate_columns(choice.candidate, candidates))
+    if sketch is not None:
+        print("\n".join(sketch_lines(sketch)))
     if study is not None:
         print("\n".join(study_lines(study)))
     return 0
+
+
+def sketch_of(candidate: Candidate, topology: Topology, nbytes: int) -> Sketch | None:
+    """Return the sketch of a candidate's program; None: it has none, or one of a user's own."""
+    space = SketchSpace(topology, nbytes) if candidate.sketch else None
+    return space.sketch(candidate.sketch) if space and candidate.sketch in space else None
+
+
+def sketch_lines(sketch: Sketch) -> Iterator[str]:
+    """Yield what the sketch leaves of the full mesh, and an example of each reason to prune."""
+    yield f"# sketch {sketch.name}: {len(sketch.links)} links; pruned {stages(sketch)}"
+    first = {p.stage: p for p in reversed(sketch.pruned)}
+    for stage, pruned in sorted(first.items()):
+        yield f"#   {stage}, like {pruned.src} to {pruned.dst}: {pruned.reason}"
 
 
 def study_of(args: argparse.Namespace, table: LookupTable, entry: Entry) -> StoredStudy | None:

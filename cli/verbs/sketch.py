@@ -11,6 +11,7 @@ from tuccl.cli.output import columns, print_json, say, write_text
 from tuccl.errors import InputError
 from tuccl.sketches import (
     Sketch,
+    SketchSpace,
     candidate_sketches,
     prune_congested,
     save_sketches,
@@ -33,6 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         help="drop links between hosts that would be over X times slower with all of them busy",
     )
+    parser.add_argument(
+        "--name",
+        metavar="NAME,...",
+        help="the sketches of these names, as programs of a table have them: one, split, pairs-N, "
+        "paired or mesh, with -free, -congestion-X, -inside-X and -nvlink",
+    )
     parser.add_argument("-o", "--output", metavar="DIR", help="write the sketches into this folder")
     parser.add_argument(
         "--picture", metavar="F.svg", help="draw the first sketch, before and after pruning"
@@ -46,7 +53,12 @@ def run(args: argparse.Namespace) -> int:
     [collective, *rest] = collectives_of(args.collective)
     if rest:
         raise InputError("-c: one collective at a time, as a sketch is made for one")
-    sketches = candidate_sketches(topology, collective, size_of(args.size, topology.ranks))
+    nbytes = size_of(args.size, topology.ranks)
+    if args.name:
+        space = SketchSpace(topology, nbytes)
+        sketches = tuple(space.sketch(name) for name in dict.fromkeys(args.name.split(",")))
+    else:
+        sketches = candidate_sketches(topology, collective, nbytes)
     if args.max_congestion is not None:
         sketches = tuple(prune_congested(s, topology, args.max_congestion) for s in sketches)
     files = save_sketches(sketches, args.output) if args.output else [None] * len(sketches)

@@ -41,6 +41,7 @@ from tuccl.runtime import (
 )
 from tuccl.runtime.nccl.versions import nccl_caveats
 from tuccl.runtime.table import hangs_between_hosts
+from tuccl.sketches import load_sketch
 from tuccl.topology import Topology
 from tuccl.units import format_bytes
 
@@ -111,6 +112,18 @@ def add_search(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--seed", type=int, default=0, metavar="N", help="same seed, same table (default 0)"
+    )
+    group.add_argument(
+        "--method",
+        metavar="M,...",
+        help="make programs by these methods alone (default: all but solvers); taccl runs a solver "
+        "for up to 10 s on the sketches where greedy's programs are fastest",
+    )
+    group.add_argument(
+        "--sketch",
+        metavar="F,...",
+        help="make programs on these sketches alone, of tuccl's or TACCL's format (default: "
+        "derived from T)",
     )
     group.add_argument(
         "--policy",
@@ -186,7 +199,7 @@ def run(args: argparse.Namespace) -> int:
     with ExitStack() as stack:
         executor = real_executor_of(args, topology, stack, effort=one_run(), real=TUNED_ON)
         warn(warn_unused(args, executor))
-        out, options = Path(args.output), options_of(args)
+        out, options = Path(args.output), options_of(args, topology)
         if workload is not None:
             collectives = list(dict.fromkeys(call.collective for call in workload.calls))
         else:
@@ -224,8 +237,8 @@ def workload_of(
     return workload
 
 
-def options_of(args: argparse.Namespace) -> TuneOptions:
-    """Return the options of the verb's arguments."""
+def options_of(args: argparse.Namespace, topology: Topology) -> TuneOptions:
+    """Return the options of the verb's arguments for ``topology``."""
     from tuccl.tuning import TuneOptions, load_policy
 
     return TuneOptions(
@@ -243,6 +256,8 @@ def options_of(args: argparse.Namespace) -> TuneOptions:
         workers=args.workers,
         scheduler=args.dask,
         evaluation_limit=args.evaluation_timeout,
+        methods=tuple(dict.fromkeys(args.method.split(","))) if args.method else (),
+        sketches=tuple(load_sketch(f, topology) for f in (args.sketch or "").split(",") if f),
         policy=load_policy(Path(args.policy)) if args.policy else None,
         job=job_of(args),
         start=load_table(Path(args.warm_start)).lookup if args.warm_start else None,
@@ -287,6 +302,8 @@ def tune_configurations(
         "nccl_version": None,
         "seed": 0,
         "any_order": False,
+        "method": None,
+        "sketch": None,
         "prefer": None,
         "workers": 1,
         "dask": None,
@@ -308,7 +325,7 @@ def tune_configurations(
             collectives,
             sizes,
             Path(args.output),
-            options_of(args),
+            options_of(args, topology),
             progress=progress.update,
         )
 

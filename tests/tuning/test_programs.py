@@ -3,7 +3,7 @@ import pytest
 from tuccl.errors import Infeasible
 from tuccl.program import default_buffer_bytes, verify
 from tuccl.sketches import candidate_sketches
-from tuccl.synth import Collective, Problem, Schedule, ScheduleChoice, make_schedule
+from tuccl.synth import Collective, Options, Problem, Schedule, ScheduleChoice, make_schedule
 from tuccl.topology import Topology, load_profile
 from tuccl.tuning import programs
 from tuccl.tuning.programs import ROBUST, ProgramCache, ll128_is_safe
@@ -38,9 +38,9 @@ def test_knobs_never_force_a_new_synthesis(
     mesh = candidate_sketches(cluster, "allgather", SIZE)[-1]
     calls: list[str] = []
 
-    def counted(problem: Problem, method: str) -> Schedule:
+    def counted(problem: Problem, method: str, *options: Options) -> Schedule:
         calls.append(method)
-        return make_schedule(problem, method)
+        return make_schedule(problem, method, *options)
 
     monkeypatch.setattr(programs, "make_schedule", counted)
     choice = ScheduleChoice(mesh.name, "allpairs", 1)

@@ -35,6 +35,8 @@ def coordinate_descent(
                 moved = _moved(space, best, dimension, index)
                 if dimension.name == "protocol":
                     moved = space.nearest(with_default_knobs(moved))
+                if _is_elsewhere(space, moved, dimension, index):
+                    continue
                 best = yield from _better(measurements, best, moved)
 
 
@@ -50,6 +52,9 @@ def _slide(
         index, level = space.indices(best)[dimension.name] + step, 0
         while 0 <= index < dimension.size:
             moved = _moved(space, best, dimension, index)
+            if _is_elsewhere(space, moved, dimension, index):
+                index += step
+                continue
             if (yield from _better(measurements, best, moved)) == moved:
                 best, level = moved, 0
             elif (
@@ -66,6 +71,12 @@ def _slide(
 
 def _moved(space: Space, point: Point, dimension: Dimension, index: int) -> Point:
     return space.point({**space.indices(point), dimension.name: index})
+
+
+def _is_elsewhere(space: Space, moved: Point, dimension: Dimension, index: int) -> bool:
+    """Return whether another sketch than at `index` took its place, since it has no program."""
+    of_sketch = dimension in space.sketch_axes.dimensions
+    return of_sketch and space.indices(moved)[dimension.name] != index
 
 
 def _better(measurements: Measurements, best: Point, other: Point) -> Generator[Point, None, Point]:

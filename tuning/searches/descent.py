@@ -7,20 +7,24 @@ import random
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from tuccl.synth import ScheduleChoice
+from tuccl.synth import EXACT_METHODS, ScheduleChoice
 from tuccl.tuning.searches.coordinate_descent import coordinate_descent
 from tuccl.tuning.searches.initial_knobs import suited_points
 from tuccl.tuning.searches.initial_points import choices_in_turn
 from tuccl.tuning.searches.search import Search
 from tuccl.tuning.searches.space import Point, Space
 
-__all__ = ["DescentSearch", "varied"]
+__all__ = ["STAND_IN", "DescentSearch", "varied"]
+
+STAND_IN = "greedy"
+"""The method whose quick programs choose the sketches that a solver is worth its time on."""
 
 _STEP_SHARE = 9  # of full effort: what a step is timed with
 _MOST_CHOICES = 128  # choices at most, those of every method in turn
 _BATCH = 16  # choices that are tried together
 _SHARES = (1, 1, 2, 4)  # of a batch: one choice in so many is timed with the first knobs, ...
 _DESCENTS = (math.inf, 1.25)  # of a batch: where their starts are at most so many times the best
+_SURVIVORS = 4  # choices of methods that run a solver
 _PARENTS = 5
 _PATIENCE = 60  # variations in a row that gain nothing
 
@@ -29,9 +33,11 @@ class DescentSearch(Search):
     """Trials of choices in rounds, then coordinate descents, then variations of the best.
 
     Each choice of a batch is timed with two sets of knobs that suit its chunks and the size, the
-    better half and quarter with others; descents begin at the best. After the last batch they
-    begin at every other choice, the best first. In the end the best points are varied by a step
-    or two, until that has gained nothing for long.
+    better half and quarter with others; descents begin at the best: of the knobs, then of the
+    parameters of the sketch. After the last batch they begin at every other choice, the best first.
+    Methods that run a solver join the first batch, on the few
+    sketches where `STAND_IN` was fastest. In the end the best points are varied by a step or two,
+    until that has gained nothing for long.
 
     Notes:
         Threads and channels are unimodal, as AutoCCL finds; the buffer is where it is large
@@ -46,16 +52,22 @@ class DescentSearch(Search):
         """Yield the points of all three parts, each with its effort."""
         step = max(self.full_effort // _STEP_SHARE, 1)
         started: set[tuple[object, ...]] = set()
-        choices = choices_in_turn(self.space.choices)[:_MOST_CHOICES]
+        sketched: set[ScheduleChoice] = set()
+        choices = choices_in_turn(self._quick())[:_MOST_CHOICES]
         for first in range(0, len(choices), _BATCH):
             for point in self._trials(choices[first : first + _BATCH]):
                 yield point, step
+            if first == 0:
+                for point in self._trials(self._survivors()):
+                    yield point, step
             for of_best in _DESCENTS:
                 start = self._next_start(started, of_best * self.best_us)
                 if start is not None:
                     yield from self._descent(start, step)
+                    yield from self._sketch_descent(sketched, step)
         while (start := self._next_start(started, math.inf)) is not None:
             yield from self._descent(start, step)
+        yield from self._sketch_descent(sketched, step)
         rng, best_us, misses = random.Random(self.seed), self.best_us, 0
         while misses < _PATIENCE and not self.exhausted:
             parents = self.measurements.ranked()[:_PARENTS]
@@ -70,6 +82,37 @@ class DescentSearch(Search):
         for point in coordinate_descent(self.space, self.measurements, start):
             yield point, step
         yield from self._in_full()
+
+    def _quick(self) -> list[ScheduleChoice]:
+        return [choice for choice in self.space.choices if choice.method not in EXACT_METHODS]
+
+    def _survivors(self) -> list[ScheduleChoice]:
+        """The choices of a solver on the sketches where other methods were fastest."""
+        us: dict[str, float] = {}
+        for point in self.measurements.ranked():
+            if point.choice.method == STAND_IN:
+                us.setdefault(point.choice.sketch, self.measurements.us(point))
+        costly = [choice for choice in self.space.choices if choice.method in EXACT_METHODS]
+        return sorted(costly, key=lambda choice: us.get(choice.sketch, math.inf))[:_SURVIVORS]
+
+    def _sketch_descent(
+        self, sketched: set[ScheduleChoice], step: int
+    ) -> Iterator[tuple[Point, int]]:
+        """Change the best point's sketch, a parameter at a time; then the knobs of what is better.
+
+        The choices that this began at are in ``sketched``.
+        """
+        names = [d.name for d in self.space.sketch_axes.dimensions if d.name != "sketch"]
+        while names and (ranked := self.measurements.ranked()):
+            start = ranked[0]
+            if start.choice in sketched:
+                return
+            sketched.add(start.choice)
+            for point in coordinate_descent(self.space, self.measurements, start, names):
+                yield point, step
+            best = self.measurements.ranked()[0]
+            if best.choice != start.choice:
+                yield from self._descent(best, step)
 
     def _in_full(self) -> Iterator[tuple[Point, int]]:
         """The best point until it is one that was timed with full effort."""
