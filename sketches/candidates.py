@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 from tuccl.errors import InputError
 from tuccl.sketches.parameters import SketchParameters, SketchSpace, with_chunks
@@ -27,6 +27,8 @@ _VOLUMES = {
     "scatter": 1.0,
 }
 _LINKS_PER_EXIT = (4, 2)
+# Score inside hosts that share PCIe, where no NVLink can be preferred: four links through a hop.
+_CROWD_INSIDE = 3.0
 # Ranks above which the full mesh has more links than can be looked at.
 _MOST_MESHED = 128
 _MESSAGE_US = 1.0
@@ -48,7 +50,8 @@ def candidate_sketches(
     GPUs (``paired``), with numbers between (``pairs-2``), and with another GPU receiving than
     sending (``split``); the full mesh pruned by congestion (``mesh-congestion-3`` and so on).
     For one host the mesh without its crowded links. Where only some pairs of a host have NVLink,
-    each also with NVLink paths alone (``-nvlink``). Sketches are distinct, carry congestion
+    each also with NVLink paths alone (``-nvlink``); where none has, without crowded links inside
+    (``-inside-3``). Sketches are distinct, carry congestion
     scores and the symmetries found, and the full mesh comes last. More than 128 ranks get `rails`
     alone.
 
@@ -108,18 +111,23 @@ def searched_sketches(
 def _starting_points(space: SketchSpace) -> Iterator[SketchParameters]:
     """Yield the parameters of the candidates: the paper's stages, and the mesh without crowds."""
     axes = space.axes
-    for nvlink in axes.get("nvlink", (False,)):
+    inside: list[dict[str, Any]] = [{}]
+    if "nvlink" in axes:
+        inside.append({"nvlink": True})
+    elif "bound" in axes and _CROWD_INSIDE in axes.get("inside", ()):
+        inside.append({"inside": _CROWD_INSIDE})
+    for rest in inside:
         if "bound" in axes:
             *counts, _ = axes.get("connections", (0,))
             for count in (*counts, 0):
-                yield SketchParameters(bound=True, connections=count, nvlink=nvlink)
+                yield SketchParameters(bound=True, connections=count, **rest)
             if counts:
-                yield SketchParameters(bound=True, connections=1, split=True, nvlink=nvlink)
-        elif nvlink and space.mesh.nhosts == 1:
-            yield SketchParameters(nvlink=True)
+                yield SketchParameters(bound=True, connections=1, split=True, **rest)
+        elif rest and space.mesh.nhosts == 1:
+            yield SketchParameters(**rest)
         for score in axes.get("congestion", ()):
             if score is not None and space.links_per_exit(score) in _LINKS_PER_EXIT:
-                yield SketchParameters(congestion=score, nvlink=nvlink)
+                yield SketchParameters(congestion=score, **rest)
 
 
 def rank_estimate_us(sketch: Sketch, collective: str, nbytes: int) -> float:

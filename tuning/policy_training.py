@@ -25,7 +25,7 @@ from tuccl.tuning.searches.space import Point, Space
 from tuccl.tuning.searches.tie_break import is_as_good, with_default_knobs
 from tuccl.tuning.studies.study import Study
 
-__all__ = ["SimulatedCall", "simulated_calls", "train_policy"]
+__all__ = ["NoStudy", "SimulatedCall", "simulated_calls", "train_policy"]
 
 Agent = Literal["bandit", "ppo"]
 Progress = Callable[[int, int, str], None]
@@ -64,7 +64,7 @@ class SimulatedCall:
         return () if math.isinf(us) else (us,) * repeats
 
 
-class _NoStudy(Study):
+class NoStudy(Study):
     """Keeps nothing: the simulator answers again in no time."""
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ def _simulated_call(
         topology.name,
         State.of(topology, name, nbytes),
         space,
-        Evaluator(executor, programs, sketches_by_name(sketches, wider), nbytes, _NoStudy()),
+        Evaluator(executor, programs, sketches_by_name(sketches, wider), nbytes, NoStudy()),
         default.timing.us,
     )
 

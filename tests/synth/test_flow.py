@@ -53,13 +53,13 @@ def test_known_fabrics_come_within_one_percent_of_the_bound(name: str) -> None:
 
 def test_random_fabrics_give_verified_programs_below_the_bound() -> None:
     shares = []
-    for seed in range(40):
+    for seed in range(20):
         t = random_fabric(random.Random(seed))
         try:
             shares.append(fraction_of_bound(made(t), t, Collective("alltoall", t.ranks)))
         except Infeasible as refusal:
             assert "\n" not in str(refusal)
-    assert len(shares) >= 30
+    assert len(shares) >= 15
     assert max(shares) <= 1 + 1e-9
     assert statistics.median(shares) >= 0.95
 
