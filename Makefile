@@ -26,7 +26,7 @@ demo: setup
 test: setup cpp mpi torch postgresql
 	ctest --test-dir $(SANITIZED) -j 2 --output-on-failure --timeout 300
 	ctest --test-dir $(THREADED) -j 2 --output-on-failure --timeout 300
-	$(RUN) pytest -n 2 --dist worksteal
+	$(RUN) pytest -n 2 --dist worksteal --durations 25 --durations-min 10
 
 check: setup
 	$(RUN) ruff check .

@@ -7,7 +7,12 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from tuccl.errors import InputError
-from tuccl.sketches.parameters import SketchParameters, SketchSpace, with_chunks
+from tuccl.sketches.parameters import (
+    MOST_MESHED,
+    SketchParameters,
+    SketchSpace,
+    with_chunks,
+)
 from tuccl.sketches.rails import rails
 from tuccl.sketches.sketch import LogicalLink, Sketch
 from tuccl.topology.graph import Topology
@@ -29,8 +34,6 @@ _VOLUMES = {
 _LINKS_PER_EXIT = (4, 2)
 # Score inside hosts that share PCIe, where no NVLink can be preferred: four links through a hop.
 _CROWD_INSIDE = 3.0
-# Ranks above which the full mesh has more links than can be looked at.
-_MOST_MESHED = 128
 _MESSAGE_US = 1.0
 
 
@@ -87,9 +90,9 @@ def searched_sketches(
     if collective not in _VOLUMES:
         known = " ".join(_VOLUMES)
         raise InputError(f"collective {collective[:40]!r}: expected one of {known}")
-    if topology.ranks > _MOST_MESHED and given:
+    if topology.ranks > MOST_MESHED and given:
         return given, None
-    if topology.ranks > _MOST_MESHED:
+    if topology.ranks > MOST_MESHED:
         return (with_chunks(rails(topology), nbytes),), None
     space = SketchSpace(topology, nbytes)
     full = space.sketch(SketchParameters().name)

@@ -28,13 +28,15 @@ from tuccl.sketches.symmetry import symmetries
 from tuccl.sketches.transformation import transform
 from tuccl.topology.graph import Topology
 
-__all__ = ["SketchParameters", "SketchSpace", "with_chunks"]
+__all__ = ["MOST_MESHED", "SketchParameters", "SketchSpace", "with_chunks"]
 
+MOST_MESHED = 128
+"""Ranks above which the full mesh has more links than can be looked at."""
 _CROWDS = (8, 4, 2, 1)  # links to each other host that leave by one NIC; inside: by one GPU
 _NAME = re.compile(
     r"(?P<base>full-mesh|mesh|paired|one|split|pairs-(?P<pairs>\d{1,4}))(?P<pairs_split>-split)?"
-    r"(?P<free>-free)?(-congestion-(?P<congestion>[\d.]{1,9}))?"
-    r"(-inside-(?P<inside>[\d.]{1,9}))?(?P<nvlink>-nvlink)?"
+    r"(?P<free>-free)?(-congestion-(?P<congestion>\d{1,6}(\.\d{1,3})?))?"
+    r"(-inside-(?P<inside>\d{1,6}(\.\d{1,3})?))?(?P<nvlink>-nvlink)?"
 )
 
 
@@ -118,7 +120,16 @@ class SketchSpace:
     """
 
     def __init__(self, topology: Topology, nbytes: int) -> None:
-        """Find out what the machine leaves to choose, for arrays of ``nbytes`` bytes."""
+        """Find out what the machine leaves to choose, for arrays of ``nbytes`` bytes.
+
+        Raises:
+            InputError: the full mesh of so many ranks has more links than can be looked at.
+        """
+        if topology.ranks > MOST_MESHED:
+            raise InputError(
+                f"topology {topology.name[:60]!r}: {topology.ranks} ranks have the sketch rails "
+                f"alone; others are for up to {MOST_MESHED}"
+            )
         self.topology = topology
         self.nbytes = nbytes
         self.notes: tuple[str, ...] = ()

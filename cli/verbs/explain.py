@@ -17,17 +17,16 @@ from tuccl.cli.arguments import (
     one_collective_of,
 )
 from tuccl.cli.output import columns, print_json, print_json_lines, say, warn
-from tuccl.cli.verbs.sketch import facts, stages
 from tuccl.cli.verbs.studies import add_study, studies_of
 from tuccl.errors import InputError, Unavailable
 from tuccl.runtime import Candidate, Entry, LookupTable, load_table, select, table_preferring
 from tuccl.runtime import explain as explain_table
 from tuccl.runtime.jobs import PluginAnswer, check_plugin
-from tuccl.sketches import Sketch, SketchSpace
-from tuccl.topology import Topology
 from tuccl.units import format_bytes, parse_size
 
 if TYPE_CHECKING:
+    from tuccl.sketches import Sketch
+    from tuccl.topology import Topology
     from tuccl.tuning import StoredStudy
 
 EXAMPLE = "tuccl explain table/; tuccl explain table/ -c allgather -s 64M"
@@ -102,7 +101,7 @@ def explain_call(args: argparse.Namespace, table: LookupTable, topology: Topolog
         row = {"candidate": choice.candidate, "sms": choice.candidate.sms, "reason": choice.reason}
         tried = None if study is None else study_json(study)
         known = {"candidates": candidates, "study": tried, "tuned_on": table.tuned_on}
-        print_json({**row, "sketch": None if sketch is None else facts(sketch, None), **known})
+        print_json({**row, "sketch": None if sketch is None else sketch_json(sketch), **known})
         return 0
     print(f"{choice.candidate.name}: {choice.reason}")
     if candidates:
@@ -118,12 +117,27 @@ def explain_call(args: argparse.Namespace, table: LookupTable, topology: Topolog
 
 def sketch_of(candidate: Candidate, topology: Topology, nbytes: int) -> Sketch | None:
     """Return the sketch of a candidate's program; None: it has none, or one of a user's own."""
-    space = SketchSpace(topology, nbytes) if candidate.sketch else None
-    return space.sketch(candidate.sketch) if space and candidate.sketch in space else None
+    from tuccl.sketches import SketchSpace
+
+    if not candidate.sketch:
+        return None
+    try:
+        return SketchSpace(topology, nbytes).sketch(candidate.sketch)
+    except InputError:
+        return None
+
+
+def sketch_json(sketch: Sketch) -> dict[str, object]:
+    """Return what the sketch leaves of the full mesh for ``--json``."""
+    from tuccl.cli.verbs.sketch import facts
+
+    return facts(sketch, None)
 
 
 def sketch_lines(sketch: Sketch) -> Iterator[str]:
     """Yield what the sketch leaves of the full mesh, and an example of each reason to prune."""
+    from tuccl.cli.verbs.sketch import stages
+
     yield f"# sketch {sketch.name}: {len(sketch.links)} links; pruned {stages(sketch)}"
     first = {p.stage: p for p in reversed(sketch.pruned)}
     for stage, pruned in sorted(first.items()):

@@ -41,7 +41,6 @@ from tuccl.runtime import (
 )
 from tuccl.runtime.nccl.versions import nccl_caveats
 from tuccl.runtime.table import hangs_between_hosts
-from tuccl.sketches import load_sketch
 from tuccl.topology import Topology
 from tuccl.units import format_bytes
 
@@ -239,6 +238,7 @@ def workload_of(
 
 def options_of(args: argparse.Namespace, topology: Topology) -> TuneOptions:
     """Return the options of the verb's arguments for ``topology``."""
+    from tuccl.sketches import load_sketch
     from tuccl.tuning import TuneOptions, load_policy
 
     return TuneOptions(

@@ -67,7 +67,9 @@ def test_a_machine_has_the_axes_that_it_has_a_choice_in() -> None:
     assert {"bound", "connections", "split", "free", "inside"}.isdisjoint(one_host.axes)
 
 
-@pytest.mark.parametrize("name", ["ones", "mesh-", "pairs-", "one-congestion-x", "x" * 300])
+@pytest.mark.parametrize(
+    "name", ["ones", "mesh-", "pairs-", "one-congestion-1.2.3", "one-inside-.", "x" * 99]
+)
 def test_other_names_are_refused(name: str) -> None:
     space = SketchSpace(two_hosts(), SIZE)
     assert name not in space
@@ -78,3 +80,8 @@ def test_other_names_are_refused(name: str) -> None:
 def test_a_lone_host_binds_nothing() -> None:
     with pytest.raises(InputError, match="no NICs to bind"):
         SketchSpace(load_profile("dgx-1v"), SIZE).sketch("paired")
+
+
+def test_many_ranks_have_rails_alone() -> None:
+    with pytest.raises(InputError, match="144 ranks have the sketch rails alone"):
+        SketchSpace(join(load_profile("dgx-2"), 9), SIZE)

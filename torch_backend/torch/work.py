@@ -347,12 +347,8 @@ class _Callback:
             settled = cls._changed.wait_for(lambda: not cls._alive, cls._LIMIT_S)
         if not settled and gloo is not None:
             _keep(gloo)
-        _ended.append(gloo)
 
 
-# Gloo's groups that ended last: other references to one, in a user's callback or a hook of DDP, may
-# end on the group's own thread.
-_ended: deque[object] = deque(maxlen=16)
 settle_callbacks = _Callback.settle
 atexit.register(settle_callbacks)
 
