@@ -67,13 +67,13 @@ check-install: setup
 
 # The pages of docs/ and results/, the help of every verb and the docstrings of the public names. Warnings are errors.
 docs: setup
-	$(UV) sync -q --inexact --all-extras --no-extra ppo --group docs
+	$(UV) sync -q --inexact --all-extras --group docs
 	$(RUN) sphinx-build -q -W --keep-going -c docs -d build/docs/trees . build/docs/html
 	@echo "build/docs/html/index.html"
 
 setup: | $(UV)
 	@sh scripts/system-packages
-	$(UV) sync -q --inexact --all-extras --no-extra ppo $(if $(wildcard build/native/live),,--reinstall-package tuccl)
+	$(UV) sync -q --inexact --all-extras $(if $(wildcard build/native/live),,--reinstall-package tuccl)
 
 # Both MPIs for the tests, from Debian or, without its packages, from PyPI into .venv.
 mpi: setup

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Literal
 
 from tuccl.errors import InputError
 from tuccl.runtime import SimExecutor, time_baseline
@@ -27,7 +26,6 @@ from tuccl.tuning.studies.study import Study
 
 __all__ = ["NoStudy", "SimulatedCall", "simulated_calls", "train_policy"]
 
-Agent = Literal["bandit", "ppo"]
 Progress = Callable[[int, int, str], None]
 _TRIED_SLOWER = 1.25  # than the best of its call: still worth a try elsewhere
 _PROGRAMS_EACH = 5
@@ -120,18 +118,16 @@ def train_policy(
     *,
     budget: int = 60,
     seed: int = 0,
-    agent: Agent = "bandit",
     progress: Progress = lambda done, total, what: None,
 ) -> Policy:
     """Return a policy trained on simulations of every collective and size on every machine.
 
-    Each call is searched with ``budget`` evaluations: by the default search, or by PPO on the
-    environment of them all. The best points of each call become actions, and every action is
-    timed on every call, so that the policy knows where it is good and where it is not.
+    Each call is searched with ``budget`` evaluations by the default search. The best points of
+    each call become actions, and every action is timed on every call, so that the policy knows
+    where it is good and where it is not.
 
     Raises:
         InputError: no machine, size or call that can be tuned, or a budget below 1.
-        Unavailable: PPO's packages are not installed.
     """
     if budget < 1 or not sizes or min(sizes) < 1:
         raise InputError("policy: expected a budget of at least 1, and sizes of at least 1 byte")
@@ -143,10 +139,7 @@ def train_policy(
             progress(number * len(topologies) + index, total, f"{collective} on {topology.name}")
             here = simulated_calls(topology, collective, sizes)
             calls += here
-            if agent == "bandit":
-                _search(here, budget, seed)
-        if calls and agent == "ppo":
-            _practise(calls, budget, seed)
+            _search(here, budget, seed)
         done = (number + 1) * len(topologies)
         progress(done, total, f"{collective}: every action on every call")
         trained.append(_trained(collective, calls))
@@ -156,7 +149,7 @@ def train_policy(
             "policy: no call of these can be tuned; give machines of two ranks or more"
         )
     names = ", ".join(dict.fromkeys(t.name for t in topologies))
-    what = f"simulated: {names}; {', '.join(collectives)}; {agent}, budget {budget}, seed {seed}"
+    what = f"simulated: {names}; {', '.join(collectives)}; budget {budget}, seed {seed}"
     return Policy(trained_on=what[:255], collectives=tuple(trained))
 
 
@@ -164,13 +157,6 @@ def _search(calls: Sequence[SimulatedCall], budget: int, seed: int) -> None:
     """Search the calls on one machine."""
     for call in calls:
         run_search(SEARCHES[TuneOptions.search](call.space, seed=seed), call.samples, budget)
-
-
-def _practise(calls: Sequence[SimulatedCall], budget: int, seed: int) -> None:
-    """Let PPO play ``budget`` steps a call."""
-    from tuccl.tuning.rl.ppo import practise
-
-    practise(calls, budget * len(calls), seed)
 
 
 def _trained(collective: str, calls: Sequence[SimulatedCall]) -> TrainedCollective:

@@ -35,13 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="same seed, same policy (default 0)"
     )
-    parser.add_argument(
-        "--agent",
-        choices=("bandit", "ppo"),
-        default="bandit",
-        help="bandit (default): the points that searches find; "
-        "ppo: those that Stable-Baselines3's PPO finds (pip install 'tuccl[ppo]')",
-    )
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="policy to write")
     add_json(parser)
 
@@ -63,7 +56,6 @@ def run(args: argparse.Namespace) -> int:
             sizes,
             budget=args.budget,
             seed=args.seed,
-            agent=args.agent,
             progress=progress.update,
         )
     save_policy(policy, output)

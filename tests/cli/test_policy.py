@@ -73,22 +73,6 @@ def test_bad_options_are_refused_in_one_line(
     assert not (tmp_path / "table").exists()
 
 
-def test_ppo_without_its_packages_is_refused(tuccl: Tuccl, policy: Path, tmp_path: Path) -> None:
-    try:
-        import stable_baselines3  # noqa: F401
-    except ImportError:
-        pass
-    else:
-        pytest.skip("Stable-Baselines3 is installed")
-    answer = tuccl(
-        *("policy", policy.parent / "t.json", "-c", "allgather", "-s", "1M", "--agent", "ppo"),
-        *("-o", tmp_path / "policy.json"),
-    )
-    assert answer.code == 2
-    assert "tuccl[ppo]" in answer.err
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_saturated_call_is_told_in_a_line() -> None:
     line = saturated_line(Saturation("allreduce", 256 << 20, 2000.0, 0.97, 500.0, 0.0009))
     assert line.startswith("allreduce 256M: lossless_saturated: 2000.0 us is 97% of the bound")

@@ -16,7 +16,7 @@ from tuccl.tuning.searches.space import Point, Space
 
 __all__ = ["FORMAT", "Policy", "TrainedCall", "TrainedCollective", "load_policy", "save_policy"]
 
-FORMAT = "tuccl-policy/1"
+FORMAT = "tuccl-policy/2"
 _MOST_BYTES = 64 << 20
 _Gain = Annotated[float, msgspec.Meta(ge=-50, le=50)]
 _Text = Annotated[str, msgspec.Meta(max_length=255)]
@@ -66,7 +66,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     trained_on: _Text
     collectives: tuple[TrainedCollective, ...]
-    format: Literal["tuccl-policy/1"] = "tuccl-policy/1"
+    format: Literal["tuccl-policy/2"] = "tuccl-policy/2"
 
     @property
     def machines(self) -> tuple[str, ...]:

@@ -18,41 +18,31 @@ __all__ = [
     "NvlinkKind",
     "State",
     "TrainingJob",
-    "Transport",
     "communication_volume",
 ]
 
-Transport = Literal["none", "tcp10g", "tcp100g", "ib", "roce"]
 NvlinkKind = Literal["none", "some", "mesh", "switch"]
-Deployment = Literal["bare", "container", "container-per-gpu", "vm"]
 _Positive = Annotated[float, msgspec.Meta(gt=0, le=1e12)]
 _Rate = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 _Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
 _SIZE_BINS = (16 << 10, 64 << 10, 256 << 10, 1 << 20)  # and 4 MB and more
 _RDMA_BYTES, _SMALL_BYTES = 1 << 20, 16 << 10
 _INTENSE, _LARGE_BATCH = 400.0, 32  # ResNet-50 (470, 64) against BERT-Large (248, 8)
-_MANY_RANKS = 32
-_SLOW_TCP_GBS = 2.0
+_SLOW_GBS = 2.0  # of a host: TCP, not RDMA
 
 
 class TrainingJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The job that makes the call; what is not given is BERT-Base on bare hosts.
+    """The job that makes the call; what is not given is BERT-Base.
+
+    It decides how much a search explores (`State.regime`); no time depends on it.
 
     Attributes:
         intensity: Operations a sample and parameter, I = C/D.
         local_batch: Samples a rank, M.
-        deployment: What isolates the GPUs.
-        is_pipelined: Whether calls overlap the backward pass.
-        is_fused: Whether small tensors are merged into a call.
-        parameter_server: Whether servers hold the parameters.
     """
 
     intensity: _Positive = 249.0
     local_batch: _Count = 64
-    deployment: Deployment = "bare"
-    is_pipelined: bool = False
-    is_fused: bool = False
-    parameter_server: bool = False
 
 
 class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -64,7 +54,6 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         ranks: GPUs.
         hosts: Hosts.
         nvlink: Whether NVLink joins no GPUs of a host, some pairs, all pairs, or a switch does.
-        transport: Between hosts.
         gpu_gbs: Nominal rate of a GPU's own links, in GB/s.
         host_gbs: Nominal rate of a host's NICs, in GB/s; 0 without a network.
         nics_per_gpu: NICs for each GPU of a host.
@@ -77,7 +66,6 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     ranks: _Count
     hosts: _Count
     nvlink: NvlinkKind
-    transport: Transport
     gpu_gbs: _Rate
     host_gbs: _Rate
     nics_per_gpu: _Rate
@@ -99,7 +87,6 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             ranks=topology.ranks,
             hosts=len(topology.hosts),
             nvlink=_nvlink(topology),
-            transport=_transport(topology, host_gbs / max(len(nics), 1)) if joined else "none",
             gpu_gbs=statistics.median(_gpu_gbs(topology, gpu) for gpu in gpus),
             host_gbs=host_gbs,
             nics_per_gpu=len(nics) / len(gpus) if joined else 0.0,
@@ -130,27 +117,23 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         Notes:
             Shi et al., "A Quantitative Survey of Communication Optimizations in Distributed Deep
             Learning", section VI: defaults are nearly right for intense models in large batches,
-            for 1 MB and more over RDMA and for unscheduled all-to-all; little is right for others
-            in small batches, around 16 KB, for many pipelined calls, and on PCIe alone. Their own
-            regime of unscheduled calls is every job's here unless it says that it is pipelined,
-            so that it decides nothing alone.
+            and for 1 MB and more over RDMA, here a network above 2 GB/s a host; little is right
+            for others in small batches, around 16 KB, and on PCIe alone.
         """
         job = self.job
         if (
             (job.intensity < _INTENSE and job.local_batch < _LARGE_BATCH)
             or _SMALL_BYTES // 4 <= self.nbytes <= 4 * _SMALL_BYTES
-            or (job.is_pipelined and self.ranks >= _MANY_RANKS)
             or not self.has_nvlink
         ):
             return "bold"
         intense = job.intensity >= _INTENSE and job.local_batch >= _LARGE_BATCH
-        if intense or (self.nbytes >= _RDMA_BYTES and self.transport in ("ib", "roce")):
+        if intense or (self.nbytes >= _RDMA_BYTES and self.host_gbs > _SLOW_GBS):
             return "conservative"
         return "usual"
 
     def vector(self) -> tuple[float, ...]:
-        """Return the state as numbers, one for each of `FEATURES`."""
-        job = self.job
+        """Return what times depend on as numbers, one for each of `FEATURES`."""
         return (
             *_one_hot(self.collective, COLLECTIVES),
             math.log2(self.nbytes),
@@ -159,18 +142,10 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             math.log2(self.hosts),
             float(self.hosts > 1),
             *_one_hot(self.nvlink, get_args(NvlinkKind)),
-            *_one_hot(self.transport, get_args(Transport)),
             math.log2(1 + self.gpu_gbs),
             math.log2(1 + self.host_gbs),
             math.log2(1 + self.nics_per_gpu),
             math.log2(max(self.oversubscription, 1.0)),
-            *_one_hot(job.deployment, get_args(Deployment)),
-            math.log2(1 + job.intensity),
-            math.log2(job.local_batch),
-            math.log2(1 + self.c2c),
-            float(job.is_pipelined),
-            float(job.is_fused),
-            float(job.parameter_server),
         )
 
 
@@ -195,18 +170,10 @@ FEATURES = (
     Feature("log2 hosts", 20.0, 0.5),
     Feature("several hosts", 1.0, 2.0),
     *_categories("nvlink", get_args(NvlinkKind), 0.7),
-    *_categories("transport", get_args(Transport), 0.3),
     Feature("log2 GPU GB/s", 30.0, 0.4),
     Feature("log2 host GB/s", 30.0, 0.3),
     Feature("log2 NICs a GPU", 30.0, 1.0),
     Feature("log2 oversubscription", 30.0, 0.5),
-    *_categories("deployment", get_args(Deployment), 1.0),
-    Feature("log2 intensity", 40.0, 0.1),
-    Feature("log2 local batch", 20.0, 0.1),
-    Feature("log2 C2C", 40.0, 0.1),
-    Feature("pipelined", 1.0, 0.3),
-    Feature("fused", 1.0, 0.3),
-    Feature("parameter server", 1.0, 0.3),
 )
 
 
@@ -250,18 +217,6 @@ def _network_gbs(topology: Topology, nics: tuple[str, ...]) -> float:
             if src in out and link.kind == "network":
                 out[src] += link.bandwidth
     return sum(min(out[nic], ports[nic]) for nic in nics)
-
-
-def _transport(topology: Topology, nic_gbs: float) -> Transport:
-    """The transport by what names say: the file has no field for it, so InfiniBand else."""
-    words = " ".join(
-        [topology.name, *(node.model or "" for node in topology.nodes if node.kind == "nic")]
-    ).lower()
-    if "roce" in words:
-        return "roce"
-    if any(word in words for word in ("tcp", "ethernet", "veth", "emulated", "virtio")):
-        return "tcp10g" if nic_gbs <= _SLOW_TCP_GBS else "tcp100g"
-    return "ib"
 
 
 def _oversubscription(topology: Topology) -> float:

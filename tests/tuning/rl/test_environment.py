@@ -36,11 +36,3 @@ def test_any_action_is_legal_and_rewarded_against_the_default(calls: list[Simula
 def test_an_environment_needs_a_call() -> None:
     with pytest.raises(InputError, match="at least one call"):
         TuningEnvironment([])
-
-
-def test_ppo_practises(calls: list[SimulatedCall]) -> None:
-    pytest.importorskip("stable_baselines3", reason="needs the extra `ppo`")
-    from tuccl.tuning.rl.ppo import practise
-
-    practise(calls, 64, seed=0)
-    assert all(call.samples_us for call in calls)

@@ -74,7 +74,7 @@ def test_a_file_holds_the_policy(policy: Policy, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"format": "tuccl-policy/9"}, "tuccl-policy/1"),
+        ({"format": "tuccl-policy/9"}, "tuccl-policy/2"),
         ({"surplus": 1}, "surplus"),
         ({"collectives": [{"collective": "allgather", "actions": [], "calls": [{}]}]}, "machine"),
         ({"trained_on": 3}, "trained_on"),

@@ -12,8 +12,8 @@ def state(profile: str, nodes: int, nbytes: int, job: TrainingJob | None = None)
 
 def test_the_machine_is_read_from_its_topology() -> None:
     one, two = state("ndv2", 1, 1 << 20), state("a100x8-roce", 2, 1 << 20)
-    assert (one.nvlink, one.transport, one.hosts, one.host_gbs) == ("some", "none", 1, 0.0)
-    assert (two.nvlink, two.transport, two.ranks, two.nics_per_gpu) == ("switch", "roce", 16, 0.5)
+    assert (one.nvlink, one.hosts, one.host_gbs) == ("some", 1, 0.0)
+    assert (two.nvlink, two.ranks, two.nics_per_gpu) == ("switch", 16, 0.5)
     assert (two.gpu_gbs, two.host_gbs, two.oversubscription) == (300.0, 50.0, 1.0)
 
 
@@ -27,6 +27,14 @@ def test_the_vector_has_a_bounded_number_for_each_feature(profile: str) -> None:
     vector = state(profile, 2, 1 << 40).vector()
     assert len(vector) == len(FEATURES)
     assert all(0 <= x <= f.most for x, f in zip(vector, FEATURES, strict=True))
+
+
+def test_the_job_changes_how_much_is_explored_and_no_feature() -> None:
+    """No simulated time depends on the job, so that no distance to a trained call does."""
+    small = TrainingJob(intensity=10.0, local_batch=1)
+    plain, described = (state("v100x4", 2, 1 << 24, job) for job in (None, small))
+    assert plain.vector() == described.vector()
+    assert (plain.regime, described.regime) == ("conservative", "bold")
 
 
 def test_c2c_is_volume_over_batch_and_intensity() -> None:
