@@ -16,7 +16,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import (
     powerSGD_hook,
 )
 
-from tests.torch_backend.ranks import begin, job
+from tests.torch_backend.ranks import begin, job, reference
 
 RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 Future: TypeAlias = torch.futures.Future[torch.Tensor]  # as DDP wants hooks to be annotated
@@ -57,7 +57,7 @@ def training() -> None:
     torch.set_num_threads(1)
     ours = trained(dist.group.WORLD)
     assert dist.group.WORLD.counts["program"] > 20, dist.group.WORLD.counts
-    theirs = trained(dist.new_group(backend="gloo"))
+    theirs = trained(reference())
     for a, b in zip(ours, theirs, strict=True):
         if SIZE == 2:
             assert torch.equal(a, b)
@@ -122,7 +122,8 @@ def hooked(group: dist.ProcessGroup, name: str) -> list[torch.Tensor]:
 def stock_hooks() -> None:
     """Hooks that PyTorch has: PowerSGD's callbacks wait for further collectives."""
     begin()
-    gloo = dist.new_group(backend="gloo")
+    torch.set_num_threads(1)
+    gloo = reference()
     for name in STOCK_HOOKS:
         before = dist.group.WORLD.counts["program"]
         ours = hooked(dist.group.WORLD, name)
@@ -181,7 +182,7 @@ def branched(group: dist.ProcessGroup) -> list[torch.Tensor]:
 @job
 def ddp_in_use() -> None:
     begin()
-    theirs = branched(dist.new_group(backend="gloo"))
+    theirs = branched(reference())
     for mine, expected in zip(branched(dist.group.WORLD), theirs, strict=True):
         assert torch.equal(mine, expected)
 
@@ -287,7 +288,7 @@ def sharded_training() -> None:
     """Weights that are kept in shards come out as with Gloo, and their shards go by programs."""
     begin()
     torch.set_num_threads(1)
-    gloo = dist.new_group(backend="gloo")
+    gloo = reference()
     for trained_by in (fully_sharded, flat_sharded):
         before = dist.group.WORLD.counts
         ours = trained_by(dist.group.WORLD)

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from tests.torch_backend.ranks import begin, job
+from tests.torch_backend.ranks import begin, job, reference
 from tuccl.errors import Unavailable
 from tuccl.torch.calls import CollectiveCall
 from tuccl.torch.gpus import GpuCollectives
@@ -31,7 +31,7 @@ def collectives(*tables: str) -> GpuCollectives:
 @job
 def programs_on_gpus() -> None:
     gpus = collectives(os.environ["TUCCL_TABLE"])
-    gloo = dist.new_group(backend="gloo")
+    gloo = reference()
     for dtype in (torch.float32, torch.bfloat16, torch.int64):
         mine = drawn(dtype=dtype)
         right = mine.clone()

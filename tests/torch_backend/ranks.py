@@ -27,6 +27,7 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _MODULES = ("jobs", "ddp_jobs", "compression_jobs", "gpu_jobs")
 NAME = ""
 JOBS: dict[str, Callable[[], None]] = {}
+_references: list[dist.ProcessGroup] = []
 
 
 def job(function: Callable[[], None]) -> Callable[[], None]:
@@ -45,6 +46,16 @@ def begin_again(turn: int) -> None:
     where = f"file://{os.environ['STORE']}-{NAME}-{turn}"
     rank = int(os.environ["RANK"])
     dist.init_process_group("tuccl", init_method=where, rank=rank, world_size=SIZE)
+
+
+def reference() -> dist.ProcessGroup:
+    """Return a group of PyTorch's own Gloo, which lasts as long as the process.
+
+    A future's callback may hold the last reference to such a group; where that ends on one of the
+    group's own threads, PyTorch aborts ("Resource deadlock avoided").
+    """
+    _references.append(dist.new_group(backend="gloo"))
+    return _references[-1]
 
 
 def run(names: str) -> None:
