@@ -110,8 +110,8 @@ class LiteralMracoSearch(MracoSearch):
     name = "mraco-literal"
 
     @staticmethod
-    def brackets_of(most_effort: int, eta: int) -> tuple[Bracket, ...]:
-        """Return the brackets of a round."""
+    def brackets_of(most_effort: int, eta: int, fixed: int) -> tuple[Bracket, ...]:
+        """Return the brackets of a round, whatever a timing costs beside its repeats."""
         return literal_brackets(most_effort, eta)
 
 

@@ -7,7 +7,6 @@ from tuccl.lazy import make_lazy
 if TYPE_CHECKING:
     from tuccl.tuning.final_round import beats, tuned_sizes
     from tuccl.tuning.joint_search import aligned_size, tune
-    from tuccl.tuning.nccl.nccl_sweep import tune_nccl
     from tuccl.tuning.options import SEARCHES, TuneOptions
     from tuccl.tuning.policy_training import train_policy
     from tuccl.tuning.program_search import synthesize
@@ -38,7 +37,6 @@ __all__ = [
     "synthesize",
     "train_policy",
     "tune",
-    "tune_nccl",
     "tune_workload",
     "tuned_sizes",
 ]

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, cast
 
 import msgspec
 
@@ -29,12 +28,20 @@ from tuccl.synth.model.collective import collective_on
 from tuccl.topology import Topology, signature
 from tuccl.tuning.dask_workers import search_on_dask
 from tuccl.tuning.existing_table import entries_to_keep
+from tuccl.tuning.nccl.nccl_tune import tune_nccl
 from tuccl.tuning.options import TuneOptions
 from tuccl.tuning.rl.saturation import Saturation, lossless_saturated
 from tuccl.tuning.size_boundaries import entries_of_sizes
 from tuccl.tuning.studies.storages import storage_failures
 from tuccl.tuning.studies.study import Studies
-from tuccl.tuning.tuned_table import SizeSummary, TunedTable, TuneResult, table_path
+from tuccl.tuning.tuned_table import (
+    SizeSummary,
+    TunedTable,
+    TuneResult,
+    check_searched,
+    new_table,
+    table_path,
+)
 from tuccl.tuning.tuner import TaskResult
 from tuccl.tuning.work import Progress, Work, no_progress, report_states
 from tuccl.tuning.workers import search_in_processes
@@ -43,8 +50,6 @@ from tuccl.units import Size, sizes_bytes
 __all__ = [
     "Progress",
     "aligned_size",
-    "check_searched",
-    "new_table",
     "no_progress",
     "tune",
     "tune_tasks",
@@ -100,7 +105,8 @@ def tune(
     if on == "mscclpp":
         options = replace(options, dialect="mscclpp")
     with executor_on(topology, on, options.dialect) as executor:
-        each = sorted({aligned_size(size, topology.ranks) for size in sizes_bytes(sizes)})
+        whole = options.dialect == "nccl"  # no program has to divide a size
+        each = sorted({n if whole else aligned_size(n, topology.ranks) for n in sizes_bytes(sizes)})
         tasks = [(name, nbytes, options.budget) for name in names for nbytes in each]
         return tune_tasks(executor, topology, tasks, table_path(path), options, progress=progress)
 
@@ -136,6 +142,8 @@ def tune_tasks(
 
     Sizes rise for each collective, and are tuned as they are.
     """
+    if options.dialect == "nccl":
+        return tune_nccl(executor, topology, tasks, out, options, progress=progress)
     start = time.monotonic()
     options = replace(options, nccl_version=nccl_release(options.nccl_version))
     options.check()
@@ -220,35 +228,6 @@ def _results(work: Work, studies: Studies, progress: Progress, deadline: float) 
             f"{studies.where}: holds a result of another release ({str(error)[:80]}); "
             "remove the study, or name another table"
         ) from None
-
-
-def check_searched(seconds: float | None, evaluations: Sequence[int]) -> None:
-    """Refuse a tune whose time limit left no size an evaluation.
-
-    Raises:
-        InputError: there are sizes to search, and none was searched.
-    """
-    if seconds is not None and evaluations and not any(evaluations):
-        raise InputError(
-            f"time limit {seconds:g} s: it was over before the first evaluation, so nothing was "
-            "searched and no table is written; allow more time, and go on with --resume"
-        )
-
-
-def new_table(
-    topology: Topology, entries: Sequence[Entry], dialect: str, label: str, baseline: str
-) -> LookupTable:
-    """Return the table of ``entries`` for ``topology``, timed as ``label`` says."""
-    return LookupTable(
-        name=topology.name[:120] or "table",
-        signature=signature(topology),
-        ranks=topology.ranks,
-        hosts=len(topology.hosts),
-        entries=tuple(entries),
-        dialect=cast("Literal['executor', 'rccl', 'fork', 'nccl', 'mscclpp']", dialect),
-        tuned_on=label,
-        baseline=baseline,
-    )
 
 
 def aligned_size(nbytes: int, ranks: int) -> int:

@@ -39,7 +39,8 @@ class TuneOptions:
         seed: Equal seeds give equal tables.
         root: The root of the collectives that have one.
         resume: Go on with an unfinished study, to the end that it would have had.
-        dialect: Of the program files: executor, rccl or fork; mscclpp: they run as its plans.
+        dialect: Of the program files: executor, rccl or fork; mscclpp: they run as its plans;
+            nccl: none, NCCL's own algorithms, protocols and channels for a tuner plugin.
         storage: URL of an Optuna storage; None: a journal next to the table.
         nccl_version: The NCCL whose own choice has to be beaten.
         seconds: Time limit of all searches together; what is left of it is shared by the
@@ -96,6 +97,12 @@ class TuneOptions:
         of = [sketch.name for sketch in self.sketches]
         if twice := [name for name in of if of.count(name) > 1]:
             raise InputError(f"sketch {twice[0][:60]!r} is there twice: give each a name")
+        if self.policy is not None and self.policy.of_nccl != (self.dialect == "nccl"):
+            raise InputError(
+                "policy: trained on NCCL's own configurations; use it with --dialect nccl"
+                if self.policy.of_nccl
+                else "policy: trained on programs; for --dialect nccl train one with that option"
+            )
         if self.budget < 1:
             raise InputError(f"budget {self.budget}: expected at least 1 evaluation")
         if self.prefer not in PREFERENCES:
@@ -115,7 +122,8 @@ class TuneOptions:
             raise InputError(
                 f"evaluation limit {self.evaluation_limit:g}: expected more than 0 seconds"
             )
-        limits_of(program_dialect(self.dialect))
+        if self.dialect != "nccl":
+            limits_of(program_dialect(self.dialect))
 
     def deadline(self, start: float) -> float:
         """Return when searches end, on the clock that ``start`` is from."""

@@ -7,19 +7,22 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
-from tuccl.errors import InputError
-from tuccl.runtime import SimExecutor, time_baseline
+from tuccl.errors import Infeasible, InputError
+from tuccl.runtime import NCCL_VERSION, SimExecutor, time_baseline
+from tuccl.runtime.baseline import time_nccl
+from tuccl.runtime.nccl.versions import nccl_release
 from tuccl.sketches.candidates import searched_sketches
 from tuccl.synth import Collective
 from tuccl.topology import Topology
 from tuccl.tuning.evaluate import Evaluator
 from tuccl.tuning.joint_search import aligned_size
+from tuccl.tuning.nccl.nccl_tune import space_of_call
 from tuccl.tuning.options import SEARCHES, TuneOptions
 from tuccl.tuning.programs import ProgramCache, sketches_by_name
 from tuccl.tuning.rl.action import Action
 from tuccl.tuning.rl.policy import Policy, TrainedCall, TrainedCollective
 from tuccl.tuning.rl.state import State
-from tuccl.tuning.searches.search import run_search
+from tuccl.tuning.searches.search import Evaluate, run_search
 from tuccl.tuning.searches.space import Point, Space
 from tuccl.tuning.searches.tie_break import is_as_good, with_default_knobs
 from tuccl.tuning.studies.study import Study
@@ -39,7 +42,7 @@ class SimulatedCall:
     machine: str
     state: State
     space: Space
-    evaluate: Evaluator
+    evaluate: Evaluate
     default_us: float
     samples_us: dict[Point, float] = field(default_factory=dict, repr=False, compare=False)
 
@@ -80,10 +83,20 @@ class NoStudy(Study):
 
 
 def simulated_calls(
-    topology: Topology, collective: str, sizes: Sequence[int]
+    topology: Topology,
+    collective: str,
+    sizes: Sequence[int],
+    dialect: str = "executor",
+    nccl_version: str = NCCL_VERSION,
 ) -> list[SimulatedCall]:
-    """Return the calls of ``collective`` on ``topology`` that can be tuned, one a size."""
+    """Return the calls of ``collective`` on ``topology`` that can be tuned, one a size.
+
+    Of ``dialect`` nccl the points are NCCL's own configurations (`NcclSpace`), else programs.
+    """
     executor = SimExecutor(topology)
+    if dialect == "nccl":
+        call = Collective(collective, topology.ranks)
+        return [_nccl_call(executor, call, n, nccl_version) for n in dict.fromkeys(sizes)]
     programs = ProgramCache(topology, Collective(collective, topology.ranks))
     calls = (
         _simulated_call(executor, programs, nbytes)
@@ -111,6 +124,27 @@ def _simulated_call(
     )
 
 
+def _nccl_call(executor: SimExecutor, call: Collective, nbytes: int, version: str) -> SimulatedCall:
+    topology = executor.topology
+    space = space_of_call(topology, call.name, nbytes, version)
+
+    def evaluate(point: Point, repeats: int) -> tuple[float, ...]:
+        try:
+            knobs = space.knobs(point)
+            timed = time_nccl(executor, topology, call, nbytes, knobs, version=version)
+        except (Infeasible, InputError):
+            return ()
+        return (timed.timing.us,) * repeats
+
+    return SimulatedCall(
+        topology.name,
+        State.of(topology, call.name, nbytes),
+        space,
+        evaluate,
+        time_nccl(executor, topology, call, nbytes, version=version).timing.us,
+    )
+
+
 def train_policy(
     topologies: Sequence[Topology],
     collectives: Sequence[str],
@@ -118,26 +152,29 @@ def train_policy(
     *,
     budget: int = 60,
     seed: int = 0,
+    dialect: str = "executor",
+    nccl_version: str = NCCL_VERSION,
     progress: Progress = lambda done, total, what: None,
 ) -> Policy:
     """Return a policy trained on simulations of every collective and size on every machine.
 
     Each call is searched with ``budget`` evaluations by the default search. The best points of
     each call become actions, and every action is timed on every call, so that the policy knows
-    where it is good and where it is not.
+    where it is good and where it is not. Of ``dialect`` nccl the actions are configurations of
+    NCCL ``nccl_version``, else programs with knobs.
 
     Raises:
         InputError: no machine, size or call that can be tuned, or a budget below 1.
     """
     if budget < 1 or not sizes or min(sizes) < 1:
         raise InputError("policy: expected a budget of at least 1, and sizes of at least 1 byte")
-    total = len(topologies) * len(collectives)
+    total, version = len(topologies) * len(collectives), nccl_release(nccl_version)
     trained = []
     for number, collective in enumerate(collectives):
         calls: list[SimulatedCall] = []
         for index, topology in enumerate(topologies):
             progress(number * len(topologies) + index, total, f"{collective} on {topology.name}")
-            here = simulated_calls(topology, collective, sizes)
+            here = simulated_calls(topology, collective, sizes, dialect, version)
             calls += here
             _search(here, budget, seed)
         done = (number + 1) * len(topologies)
@@ -150,7 +187,9 @@ def train_policy(
         )
     names = ", ".join(dict.fromkeys(t.name for t in topologies))
     what = f"simulated: {names}; {', '.join(collectives)}; budget {budget}, seed {seed}"
-    return Policy(trained_on=what[:255], collectives=tuple(trained))
+    what = f"NCCL {version} {what}" if dialect == "nccl" else what
+    of_nccl = dialect == "nccl"
+    return Policy(trained_on=what[:255], collectives=tuple(trained), of_nccl=of_nccl)
 
 
 def _search(calls: Sequence[SimulatedCall], budget: int, seed: int) -> None:

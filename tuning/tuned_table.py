@@ -6,14 +6,18 @@ import atexit
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, cast
 
-from tuccl.runtime import Table
+from tuccl.errors import InputError
+from tuccl.runtime import Entry, LookupTable, Table
+from tuccl.topology import Topology, signature
 from tuccl.tuning.rl.saturation import Saturation
 from tuccl.tuning.workload_tasks import WorkloadGain
 
-__all__ = ["SizeSummary", "TuneResult", "TunedTable", "table_path"]
+__all__ = ["SizeSummary", "TuneResult", "TunedTable", "check_searched", "new_table", "table_path"]
 
 
 @dataclass(frozen=True)
@@ -76,3 +80,32 @@ def table_path(path: str | os.PathLike[str] | None) -> Path:
     folder = tempfile.mkdtemp(prefix="tuccl-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder, "table")
+
+
+def check_searched(seconds: float | None, evaluations: Sequence[int]) -> None:
+    """Refuse a tune whose time limit left no size an evaluation.
+
+    Raises:
+        InputError: there are sizes to search, and none was searched.
+    """
+    if seconds is not None and evaluations and not any(evaluations):
+        raise InputError(
+            f"time limit {seconds:g} s: it was over before the first evaluation, so nothing was "
+            "searched and no table is written; allow more time, and go on with --resume"
+        )
+
+
+def new_table(
+    topology: Topology, entries: Sequence[Entry], dialect: str, label: str, baseline: str
+) -> LookupTable:
+    """Return the table of ``entries`` for ``topology``, timed as ``label`` says."""
+    return LookupTable(
+        name=topology.name[:120] or "table",
+        signature=signature(topology),
+        ranks=topology.ranks,
+        hosts=len(topology.hosts),
+        entries=tuple(entries),
+        dialect=cast("Literal['executor', 'rccl', 'fork', 'nccl', 'mscclpp']", dialect),
+        tuned_on=label,
+        baseline=baseline,
+    )

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import msgspec
 
@@ -184,6 +185,7 @@ class Tuner:
             self.options.policy,
             seed=self.options.seed,
             full_effort=executor.full_effort,
+            fixed_effort=evaluate.study.remember("fixed", partial(self._fixed, nbytes, default)),
             start=self._transferred(nbytes, space, budget // 4),
             first=self._cold_start(space, budget // 2),
         )
@@ -221,6 +223,19 @@ class Tuner:
     def _runs_in_msccl(self) -> bool:
         """Return whether MSCCL on GPUs runs the programs, with its limits and its defaults."""
         return self.executor.default_baseline == "nccl" and not self.programs.as_plans
+
+    def _fixed(self, nbytes: int, default: TimedProgram) -> int:
+        """The repeats that take as long as all of a timing but its repeats."""
+        full = self.executor.full_effort
+        if full == 1:
+            return 0
+        ends = [time.monotonic()]
+        for repeats in (1, full):
+            default.on(self.executor, nbytes, root=self.collective.root, repeats=repeats)
+            ends.append(time.monotonic())
+        once, whole = ends[1] - ends[0], ends[2] - ends[1]
+        each = max((whole - once) / (full - 1), 1e-9)
+        return max(min(round(once / each) - 1, full), 0)
 
     def _cold_start(self, space: Space, most: int) -> list[Point]:
         """Points that suit the size, for searches that do not begin with such by themselves."""

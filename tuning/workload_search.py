@@ -10,6 +10,7 @@ from functools import cache
 from tuccl.program import Program
 from tuccl.runtime import Executor, SimExecutor
 from tuccl.runtime.backends import Backend, executor_on
+from tuccl.runtime.nccl.knobs import TUNED_COLLECTIVES
 from tuccl.runtime.workload import Workload
 from tuccl.synth import Collective
 from tuccl.topology import Topology
@@ -43,12 +44,16 @@ def tune_workload(
         Unavailable: the storage needs a driver that is not installed.
     """
     options = options or TuneOptions()
+    of_nccl = options.dialect == "nccl"
+    if of_nccl:
+        workload = workload.within(TUNED_COLLECTIVES)
     with executor_on(topology, on, options.dialect) as executor:
         machine = executor.topology or topology
         # Real times would share the effort out anew whenever an interrupted tune goes on.
         simulator = executor if executor.deterministic else SimExecutor(machine)
         times_of = _times_of(simulator, machine, options, {})
-        tasks = job_tasks(workload, times_of, topology.ranks, options.budget)
+        # NCCL's own algorithms run every size.
+        tasks = job_tasks(workload, times_of, 1 if of_nccl else topology.ranks, options.budget)
         table = tune_tasks(
             executor,
             topology,

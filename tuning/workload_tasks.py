@@ -66,7 +66,7 @@ def job_tasks(
     Args:
         workload: The job's calls; their measured times count where all have one.
         times_of: The times of a collective's candidates; the default's are used.
-        ranks: Of the machine.
+        ranks: Whose number of chunks has to divide a size.
         budget: Evaluations at full effort, for each task on average.
 
     Raises:
@@ -75,8 +75,8 @@ def job_tasks(
     calls = [call for call in workload.calls if _divides(call, ranks)]
     if not calls:
         raise InputError(
-            f"workload {workload.name[:60]}: no call's size divides by {ranks} ranks of 4 bytes; "
-            "MSCCL's programs run no other"
+            f"workload {workload.name[:60]}: no call's size divides by {ranks} chunks of 4 bytes; "
+            "programs run no other"
         )
     classes = next(
         (each for c in _CLASSES if len(each := _classes(calls, c)) <= _MOST_TASKS),
@@ -147,7 +147,8 @@ def workload_gain(
         default_us, tuned_us = _before_and_after(call, table, times_of(call.collective), root)
         before += call.count * default_us
         after += call.count * tuned_us
-        indivisible += 0.0 if _divides(call, table.ranks) else call.count * default_us
+        if table.dialect != "nccl" and not _divides(call, table.ranks):
+            indivisible += call.count * default_us
     count = sum(call.count for call in calls)
     return WorkloadGain(
         count, len(calls), before, after, before / after, indivisible / before, workload.left_out

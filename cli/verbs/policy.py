@@ -8,6 +8,7 @@ from pathlib import Path
 from tuccl.cli.arguments import (
     add_collective,
     add_json,
+    add_nccl_version,
     add_sizes,
     collectives_of,
     sizes_of,
@@ -16,6 +17,7 @@ from tuccl.cli.arguments import (
 from tuccl.cli.output import check_target, print_json
 from tuccl.cli.progress import Progress
 from tuccl.errors import InputError
+from tuccl.runtime import NCCL_VERSION
 
 EXAMPLE = "tuccl policy ndv2x2.json dgx2.json -c allgather,allreduce -s 64K:256M:x4 -o policy.json"
 
@@ -35,6 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="same seed, same policy (default 0)"
     )
+    parser.add_argument(
+        "--dialect",
+        default="executor",
+        help="executor (default): of programs; nccl: of NCCL's own algorithms, for tune --dialect "
+        "nccl",
+    )
+    add_nccl_version(parser)
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="policy to write")
     add_json(parser)
 
@@ -45,6 +54,10 @@ def run(args: argparse.Namespace) -> int:
 
     if args.budget < 1:
         raise InputError(f"--budget {args.budget}: expected at least 1 evaluation")
+    if args.dialect not in ("executor", "nccl"):
+        raise InputError(f"--dialect {args.dialect[:20]}: expected executor or nccl")
+    if args.nccl_version and args.dialect != "nccl":
+        raise InputError("--nccl-version: only policies of --dialect nccl depend on it; add that")
     output = Path(args.output)
     check_target(output)
     topologies = [topology_of(path) for path in args.topology]
@@ -56,6 +69,8 @@ def run(args: argparse.Namespace) -> int:
             sizes,
             budget=args.budget,
             seed=args.seed,
+            dialect=args.dialect,
+            nccl_version=args.nccl_version or NCCL_VERSION,
             progress=progress.update,
         )
     save_policy(policy, output)

@@ -26,7 +26,6 @@ from tuccl.cli.executors import (
     TUNED_ON,
     add_executor,
     add_real,
-    nccl_tests_executor,
     one_run,
     real_executor_of,
 )
@@ -46,7 +45,7 @@ from tuccl.units import format_bytes
 
 if TYPE_CHECKING:
     from tuccl.runtime.workload import Workload
-    from tuccl.tuning import TrainingJob, TuneOptions, TuneResult
+    from tuccl.tuning import TrainingJob, TuneOptions
 
 EXAMPLE = "tuccl tune ndv2x2.json -c allgather,allreduce -s 1K:1G:x4 --on sim -o table/"
 
@@ -70,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dialect",
         default="executor",
         help="executor (default), rccl (legacy) or fork; mscclpp: as its execution plans; "
-        "nccl, with --on nccl-tests: no programs, NCCL's own algorithms for the tuner plugin",
+        "nccl, on sim or nccl-tests: no programs, NCCL's own algorithms for the tuner plugin",
     )
     add_prefer(parser, "default speed; the runtime takes the first candidate")
     add_any_order(parser)
@@ -193,19 +192,18 @@ def run(args: argparse.Namespace) -> int:
     sizes = sizes_of(args.size) if args.size else []
     collectives = collectives_of(args.collective or ",".join(COLLECTIVES))
     workload = workload_of(args, topology, collectives, sizes)
-    if args.dialect == "nccl":
-        return print_result(args, tune_configurations(args, topology, collectives, sizes))
     with ExitStack() as stack:
         executor = real_executor_of(args, topology, stack, effort=one_run(), real=TUNED_ON)
         warn(warn_unused(args, executor))
         out, options = Path(args.output), options_of(args, topology)
         if workload is not None:
             collectives = list(dict.fromkeys(call.collective for call in workload.calls))
-        else:
+        elif args.dialect != "nccl":
             warn(uneven(sizes, executor.ranks, aligned_size))
-        warn([*few_evaluations(args.budget), *without_solver()])
-        warn(without_simple(collectives, executor, len(topology.hosts)))
-        warn(executor.pinned_knobs())
+        if args.dialect != "nccl":
+            warn([*few_evaluations(args.budget), *without_solver()])
+            warn(without_simple(collectives, executor, len(topology.hosts)))
+            warn(executor.pinned_knobs())
         update = stack.enter_context(Progress()).update
         how = (lambda _: executor, options)
         if workload is not None:
@@ -279,55 +277,6 @@ def job_of(args: argparse.Namespace) -> TrainingJob | None:
     if not (0 < args.intensity <= 1e12 and 0 < args.batch <= 1 << 20):
         raise InputError("--intensity, --batch: expected numbers above 0")
     return TrainingJob(intensity=args.intensity, local_batch=args.batch)
-
-
-def tune_configurations(
-    args: argparse.Namespace, topology: Topology, collectives: list[str], sizes: list[int]
-) -> TuneResult:
-    """Return the result of timing NCCL's own configurations.
-
-    Raises:
-        InputError: nccl-tests is not what runs them, or an option is for programs only.
-    """
-    from tuccl.tuning import tune_nccl
-
-    if args.on != "nccl-tests":
-        raise InputError(
-            f"--dialect nccl: only NCCL itself can time them, not {args.on[:40]}; "
-            "use --on nccl-tests"
-        )
-    defaults = {
-        "search": "descent",
-        "storage": None,
-        "nccl_version": None,
-        "seed": 0,
-        "any_order": False,
-        "method": None,
-        "sketch": None,
-        "prefer": None,
-        "workers": 1,
-        "dask": None,
-        "policy": None,
-        "intensity": None,
-        "batch": None,
-        "workload": None,
-        "warm_start": None,
-    }
-    options = [f"--{n.replace('_', '-')}" for n, v in defaults.items() if getattr(args, n) != v]
-    if options:
-        raise InputError(f"{', '.join(options)}: --dialect nccl has none; leave it out")
-    with ExitStack() as stack:
-        executor = nccl_tests_executor(args, topology, stack, "executor")
-        progress = stack.enter_context(Progress())
-        return tune_nccl(
-            executor,
-            topology,
-            collectives,
-            sizes,
-            Path(args.output),
-            options_of(args, topology),
-            progress=progress.update,
-        )
 
 
 def few_evaluations(budget: int) -> Iterator[str]:

@@ -55,6 +55,18 @@ def test_no_bracket_could_afford_one_point_more(most: int, eta: int) -> None:
             assert cost(bracket, points, eta) - bracket.cost > left
 
 
+@pytest.mark.parametrize(("most", "eta"), ROUNDS)
+@pytest.mark.parametrize("fixed", [1, 3, 10, 2000])
+def test_no_rung_spends_more_on_its_start_than_on_its_repeats(
+    most: int, eta: int, fixed: int
+) -> None:
+    found = brackets(most, eta, fixed)
+    assert all(rung.effort >= min(fixed, most) for b in found for rung in b.rungs)
+    s_max = len(found) if found[0].s else 0
+    starts = max(3 * s_max, s_max + 1)  # of two points and of the survivor
+    assert sum(b.cost for b in found) <= (s_max + 1) * most + starts * fixed
+
+
 def cost(bracket: Bracket, points: int, eta: int) -> int:
     total, below = 0, 0
     for i, rung in enumerate(bracket.rungs):

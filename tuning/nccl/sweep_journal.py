@@ -34,7 +34,8 @@ class SweepRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """One run: its configuration (``what``), its sweep (``run``), and no times if it failed.
 
     ``channels`` are the communicator's, as NCCL's log said; ``proven`` the sizes at which the log
-    says that the requested configuration ran.
+    says that the requested configuration ran; ``chosen`` the algorithm and protocol that it says
+    NCCL chose by itself at each size.
     """
 
     run: str
@@ -42,6 +43,7 @@ class SweepRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     channels: int | None = None
     times: tuple[SizeTime, ...] = ()
     proven: tuple[int, ...] = ()
+    chosen: tuple[tuple[int, str, str], ...] = ()
 
 
 class SweepJournal:

@@ -61,11 +61,13 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     Attributes:
         trained_on: What it was trained with, in words.
         collectives: What was learned of each.
+        of_nccl: Whether actions are NCCL's own configurations; if not, they are programs.
         format: Name and version of the format.
     """
 
     trained_on: _Text
     collectives: tuple[TrainedCollective, ...]
+    of_nccl: bool = False
     format: Literal["tuccl-policy/2"] = "tuccl-policy/2"
 
     @property

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from tuccl.tuning.rl.bandit import EXPLORING, UNABLE, LinearBandit
 from tuccl.tuning.rl.policy import Policy
@@ -35,12 +36,14 @@ class RlSearch(Search):
         *,
         seed: int = 0,
         full_effort: int = 1,
+        fixed_effort: int = 0,
         first: Sequence[Point] = (),
         policy: Policy | None = None,
         state: State | None = None,
     ) -> None:
         """Prepare to search; ``state`` is of the call, which ``policy`` needs."""
-        super().__init__(space, seed=seed, full_effort=full_effort, first=first)
+        efforts = {"full_effort": full_effort, "fixed_effort": fixed_effort}
+        super().__init__(space, seed=seed, first=first, **efforts)
         self._policy, self._state = policy, state
         self._regime = "usual" if state is None else state.regime
 
@@ -96,7 +99,8 @@ def search_from(
     *,
     seed: int,
     full_effort: int,
-    first: Sequence[Point],
+    fixed_effort: int = 0,
+    first: Sequence[Point] = (),
     start: Sequence[Point] = (),
 ) -> Search:
     """Return a search of ``kind`` that begins with ``start`` and makes use of ``policy``.
@@ -105,9 +109,9 @@ def search_from(
     points before ``first``. A policy that knows nothing of the collective changes nothing.
     """
     points = [] if policy is None else policy.points(space, state, _POINTS)
+    make: Callable[..., Search] = partial(
+        kind, space, seed=seed, full_effort=full_effort, fixed_effort=fixed_effort
+    )
     if issubclass(kind, RlSearch):
-        first = [*start, *(() if points else first)]
-        return kind(
-            space, seed=seed, full_effort=full_effort, first=first, policy=policy, state=state
-        )
-    return kind(space, seed=seed, full_effort=full_effort, first=[*start, *points, *first])
+        return make(first=[*start, *(() if points else first)], policy=policy, state=state)
+    return make(first=[*start, *points, *first])

@@ -17,17 +17,21 @@ class Rung:
 
 @dataclass(frozen=True)
 class Bracket:
-    """One round of successive halving; ``rungs`` in the order they are climbed."""
+    """One round of successive halving; ``rungs`` in the order they are climbed.
+
+    A timing costs ``fixed`` repeats beside its own: what starts it.
+    """
 
     s: int
     rungs: tuple[Rung, ...]
+    fixed: int = 0
 
     @property
     def cost(self) -> int:
         """Repeats spent when every rung only adds what the rung below has not measured."""
         total, below = 0, 0
         for rung in self.rungs:
-            total += rung.points * (rung.effort - below)
+            total += rung.points * (self.fixed + rung.effort - below)
             below = rung.effort
         return total
 
@@ -52,11 +56,16 @@ def highest_bracket(most_effort: int, eta: int) -> int:
     return s
 
 
-def brackets(most_effort: int, eta: int = 3) -> tuple[Bracket, ...]:
+def brackets(most_effort: int, eta: int = 3, fixed: int = 0) -> tuple[Bracket, ...]:
     """Return one round of brackets, least effort per point first.
+
+    A timing costs ``fixed`` repeats more than it has: fewer repeats than that spare less than half
+    of it, so no rung has them.
 
     >>> [b.cost for b in brackets(27, 3)]
     [39, 33, 36]
+    >>> [[(r.points, r.effort) for r in b.rungs] for b in brackets(27, 3, fixed=9)]
+    [[(2, 9), (1, 27)]]
     >>> [(r.points, r.effort) for r in brackets(27, 3)[0].rungs]
     [(9, 1), (3, 3), (1, 9), (1, 27)]
 
@@ -71,11 +80,11 @@ def brackets(most_effort: int, eta: int = 3) -> tuple[Bracket, ...]:
         points, up to eta^s, where they are cheapest first. Bracket 0 would be one point at
         R_max without any halving: it stands only where R_max is below eta and there is no other.
     """
-    s_max = highest_bracket(most_effort, eta)
+    s_max = highest_bracket(max(most_effort // fixed, 1) if fixed else most_effort, eta)
     if s_max == 0:
-        return (Bracket(0, (Rung(1, most_effort),)),)
-    smallest = [_halving(s, 2, most_effort, eta) for s in range(s_max, 0, -1)]
-    budget_left = (s_max + 1) * most_effort - sum(bracket.cost for bracket in smallest)
+        return (Bracket(0, (Rung(1, most_effort),), fixed),)
+    smallest = [_halving(s, 2, most_effort, eta, fixed) for s in range(s_max, 0, -1)]
+    budget_left = (s_max + 1) * (most_effort + fixed) - sum(bracket.cost for bracket in smallest)
     largest: list[Bracket] = []
     for bracket in smallest:
         largest.append(_largest(bracket, bracket.cost + budget_left, most_effort, eta))
@@ -86,14 +95,17 @@ def brackets(most_effort: int, eta: int = 3) -> tuple[Bracket, ...]:
 def _largest(bracket: Bracket, affordable: int, most_effort: int, eta: int) -> Bracket:
     """``bracket`` with as many points as ``affordable`` repeats pay for, but one at the end."""
     for points in range(bracket.rungs[0].points + 1, eta**bracket.s + 1):
-        larger = _halving(bracket.s, points, most_effort, eta)
+        larger = _halving(bracket.s, points, most_effort, eta, bracket.fixed)
         if larger.cost > affordable:
             break
         bracket = larger
     return bracket
 
 
-def _halving(s: int, points: int, most_effort: int, eta: int) -> Bracket:
+def _halving(s: int, points: int, most_effort: int, eta: int, fixed: int) -> Bracket:
     first = most_effort // eta**s
     efforts = [*(first * eta**i for i in range(s)), most_effort]
-    return Bracket(s, tuple(Rung(-(-points // eta**i), r) for i, r in enumerate(efforts)))
+    rungs = [Rung(-(-points // eta**i), r) for i, r in enumerate(efforts)]
+    if fixed:  # a lone survivor starts once
+        rungs = [rung for rung in rungs[:-1] if rung.points > 1] + rungs[-1:]
+    return Bracket(s, tuple(rungs), fixed)

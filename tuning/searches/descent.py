@@ -43,14 +43,15 @@ class DescentSearch(Search):
         Threads and channels are unimodal, as AutoCCL finds; the buffer is where it is large
         enough to matter, and the suited knobs begin there: a buffer that a chunk fills just four
         times pipelines, a default one that is never full does not. Where times are noisy a step
-        is timed with a ninth of full effort, and the end of a descent with all of it.
+        is timed with a ninth of full effort, or with as many repeats as start a timing, and the
+        end of a descent with all of it.
     """
 
     name = "descent"
 
     def targets(self) -> Iterator[tuple[Point, int]]:
         """Yield the points of all three parts, each with its effort."""
-        step = max(self.full_effort // _STEP_SHARE, 1)
+        step = max(self.full_effort // _STEP_SHARE, min(self.fixed_effort, self.full_effort), 1)
         started: set[tuple[object, ...]] = set()
         sketched: set[ScheduleChoice] = set()
         choices = choices_in_turn(self._quick())[:_MOST_CHOICES]

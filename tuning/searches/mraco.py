@@ -44,18 +44,20 @@ class MracoSearch(Search):
         *,
         seed: int = 0,
         full_effort: int = 1,
+        fixed_effort: int = 0,
         first: Sequence[Point] = (),
         eta: int = 3,
     ) -> None:
         """Prepare to search; ``eta`` is the ratio of efforts between rungs."""
-        super().__init__(space, seed=seed, full_effort=full_effort, first=first)
-        self._brackets = self.brackets_of(full_effort, eta)
+        efforts = {"full_effort": full_effort, "fixed_effort": fixed_effort}
+        super().__init__(space, seed=seed, first=first, **efforts)
+        self._brackets = self.brackets_of(full_effort, eta, fixed_effort)
         self._convergence = Convergence(space)
 
     @staticmethod
-    def brackets_of(most_effort: int, eta: int) -> tuple[Bracket, ...]:
+    def brackets_of(most_effort: int, eta: int, fixed: int) -> tuple[Bracket, ...]:
         """Return the brackets of a round."""
-        return brackets(most_effort, eta)
+        return brackets(most_effort, eta, fixed)
 
     def estimator(self) -> Tpe:
         """Return what proposes points."""

@@ -30,7 +30,8 @@ class Search(ABC):
     Every search promises, and tests/tuning holds each to it:
 
     * every requested point is legal in the space;
-    * the default is requested first, at full effort; then the points given as ``first``;
+    * the default is requested first, at full effort, unless its time is known; then the points given
+      as ``first``;
     * repeats of a point are pooled: no point is requested beyond ``full_effort`` repeats, so on a
       noise-free executor (``full_effort`` 1) none is requested twice;
     * the same seed and the same samples give the same requests;
@@ -43,9 +44,17 @@ class Search(ABC):
     name: ClassVar[str]
 
     def __init__(
-        self, space: Space, *, seed: int = 0, full_effort: int = 1, first: Sequence[Point] = ()
+        self,
+        space: Space,
+        *,
+        seed: int = 0,
+        full_effort: int = 1,
+        fixed_effort: int = 0,
+        first: Sequence[Point] = (),
     ) -> None:
         """Prepare to search ``space``; ``first`` are legal points to begin with.
+
+        A timing takes as long as its repeats and ``fixed_effort`` more.
 
         Raises:
             ValueError: the effort is below 1, or a first point is not legal.
@@ -57,6 +66,7 @@ class Search(ABC):
         self.space = space
         self.seed = seed
         self.full_effort = full_effort
+        self.fixed_effort = fixed_effort
         self.measurements = Measurements()
         self._first = tuple(dict.fromkeys((space.default, *first)))
         self._pending = self._all_requests()
@@ -85,7 +95,8 @@ class Search(ABC):
 
     def _all_requests(self) -> Iterator[Request]:
         for point in self._first:
-            yield Request(point, self.full_effort)
+            if (missing := self.full_effort - self.measurements.effort(point)) > 0:
+                yield Request(point, missing)
         measured = 0
         for point, effort in self.targets():
             missing = min(effort, self.full_effort) - self.measurements.effort(point)

@@ -6,7 +6,7 @@ import hashlib
 import os
 import tempfile
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from statistics import median
@@ -77,6 +77,7 @@ class Study:
         self._space = space
         self._run = run
         self._distributions = distributions(space)
+        self._replay = replay
         self._stored = self._load() if replay else {}
         self._mark = mark
         deaths = Counter(suspects)
@@ -103,6 +104,15 @@ class Study:
             self.store(point, program, repeats, ())
             return ()
         return None
+
+    def remember(self, what: str, measure: Callable[[], int]) -> int:
+        """Return what ``measure`` returned when this run first requested ``what``."""
+        key = f"{self._run} {what}"
+        stored = self._study.user_attrs.get(key) if self._replay else None
+        if not isinstance(stored, int):
+            stored = measure()
+            self._study.set_user_attr(key, stored)
+        return stored
 
     def attempt(self, point: Point, program: str) -> AbstractContextManager[None]:
         """Show meanwhile that ``point`` is being timed, whatever becomes of this process."""

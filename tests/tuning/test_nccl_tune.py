@@ -1,4 +1,4 @@
-"""Tuning NCCL's own configurations on nccl-tests: the table is the tuner plugin's to load."""
+"""Tuning NCCL's own configurations, by nccl-tests and simulated: a tuner plugin loads the table."""
 
 from __future__ import annotations
 
@@ -11,12 +11,23 @@ import pytest
 from tests.fake_nccl_tests import make_fakes
 from tuccl.cli import main
 from tuccl.errors import InputError
-from tuccl.runtime import load_table
-from tuccl.runtime.baseline import nccl_configurations
+from tuccl.runtime import NCCL_VERSION, SimExecutor, load_table
+from tuccl.runtime.baseline import nccl_configurations, nccl_timings, time_nccl
 from tuccl.runtime.jobs import TunerCall, ask_tuner
 from tuccl.runtime.nccl_tests import executor
 from tuccl.runtime.nccl_tests.run import run_tests
-from tuccl.topology import Topology, load_profile, save_topology
+from tuccl.runtime.workload import Call, Workload
+from tuccl.synth import Collective
+from tuccl.topology import Topology, join, load_profile, save_topology
+from tuccl.tuning import (
+    TunedTable,
+    TuneOptions,
+    load_policy,
+    save_policy,
+    train_policy,
+    tune,
+    tune_workload,
+)
 
 
 @pytest.fixture
@@ -65,10 +76,12 @@ def test_one_run_a_configuration_and_its_budget(machine: Path, tmp_path: Path) -
     words = ["tune", str(machine), "-c", "allgather", "-s", "1K:64K:x4", "--dialect", "nccl"]
     assert main([*words, *on_fakes(tmp_path), "--budget", "2", "-o", str(tmp_path / "t")]) == 0
     lines = (tmp_path / "fakes" / "seen.jsonl").read_text().splitlines()
-    seen = [json.loads(line)["env"].get("NCCL_PROTO") for line in lines]
-    assert seen[:3] == [None, "LL", "Simple"]
-    # The default, the search, what the two are seen to run, and five rounds of all three.
-    assert len(seen) == 1 + 2 + 2 + 5 * 3
+    seen = [json.loads(line)["env"] for line in lines]
+    tried = {(e.get("NCCL_PROTO"), e.get("NCCL_MAX_NCHANNELS")) for e in seen} - {(None, None)}
+    # At most two for each of four sizes, each timed once for all of them and seen to run once; the
+    # default twice; five rounds of the default and the tried.
+    assert 2 <= len(tried) <= 8
+    assert len(seen) == 2 + 2 * len(tried) + 5 * (1 + len(tried))
 
 
 def test_what_nccl_ignores_does_not_enter(machine: Path, tmp_path: Path) -> None:
@@ -153,8 +166,9 @@ def stop_after(runs: int, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["--on", "sim"], "only NCCL itself can time them"),
-        (["--search", "grid"], "--search: --dialect nccl has none"),
+        (["--search", "grid"], "expected one of descent"),
+        (["--method", "ring"], "--method: --dialect nccl has none"),
+        (["--workers", "2", "--prefer", "sms"], "--prefer, --workers: --dialect nccl has none"),
         (["-c", "alltoall"], "NCCL's tuners choose for"),
     ],
 )
@@ -165,6 +179,72 @@ def test_what_it_cannot_do_is_said(
     plain += [*on_fakes(tmp_path), "-o", str(tmp_path / "t"), *words]
     assert main(plain) == 2
     assert why in capsys.readouterr().err
+
+
+def test_only_nccl_or_its_model_times_them(
+    machine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["tune", str(machine), "-c", "allreduce", "-s", "1K", "--dialect", "nccl"]
+    assert main([*words, "--on", "sim", "--machine", "cuda", "-o", str(tmp_path / "t")]) == 2
+    assert "use --on nccl-tests or sim" in capsys.readouterr().err
+    assert not (tmp_path / "t").exists()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Topology:
+    return join(load_profile("dgx-h100"), 2)
+
+
+def options(**more: object) -> TuneOptions:
+    return TuneOptions(dialect="nccl", **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("search", ["descent", "mraco", "tpe", "rl"])
+def test_every_search_finds_the_best_of_a_simulated_nccl(search: str, cluster: Topology) -> None:
+    table = tune(cluster, "allreduce", "256K", options=options(search=search))
+    call = Collective("allreduce", 16)
+    best = nccl_timings(SimExecutor(cluster), cluster, call, 256 << 10, NCCL_VERSION)[0]
+    [row] = table.result.tuned
+    assert table.lookup.baseline == f"nccl {NCCL_VERSION}" and row.evaluations <= 100
+    assert row.best_us is not None and row.best_us <= best.timing.us < row.default_us
+    chosen = table.lookup.entries[0].candidates[0].nccl
+    assert chosen is not None
+    timed = time_nccl(SimExecutor(cluster), cluster, call, 256 << 10, chosen)
+    assert timed.timing.us == pytest.approx(row.best_us)
+
+
+def test_a_budget_of_one_tries_one_beside_nccls_own_choice(cluster: Topology) -> None:
+    result = tune(cluster, "allgather", ["64K", "1M"], options=options(budget=1)).result
+    assert [row.evaluations for row in result.tuned] == [1, 1]
+    assert all(row.best_us is None or row.best_us < row.default_us for row in result.tuned)
+
+
+def test_a_policy_of_other_machines_is_followed(cluster: Topology, tmp_path: Path) -> None:
+    sizes = [16 << 10, 256 << 10, 4 << 20]
+    machines = [load_profile("dgx-h100"), join(load_profile("dgx-h100"), 4)]
+    policy = train_policy(machines, ["allreduce"], sizes, dialect="nccl")
+    save_policy(policy, tmp_path / "policy.json")
+    policy = load_policy(tmp_path / "policy.json")
+    with_it = tune(
+        cluster, "allreduce", sizes, options=options(search="rl", policy=policy, budget=2)
+    )
+    without = tune(cluster, "allreduce", sizes, options=options(search="rl", budget=2))
+
+    def us(table: TunedTable) -> float:
+        return sum(row.best_us or row.default_us for row in table.result.tuned)
+
+    assert us(with_it) < us(without)
+    with pytest.raises(InputError, match="use it with --dialect nccl"):
+        tune(cluster, "allreduce", "1M", options=TuneOptions(policy=policy))
+
+
+def test_a_jobs_calls_are_tuned_at_their_own_sizes(cluster: Topology) -> None:
+    job = Workload("job", (Call("allreduce", 262148, 10), Call("alltoall", 1 << 20, 1)))
+    table = tune_workload(cluster, job, "sim", options())
+    [row] = table.result.tuned
+    assert row.size == 262148 and row.best_us is not None  # no chunks have to divide it
+    gain = table.result.workload
+    assert gain is not None and gain.gain > 1.5 and gain.indivisible == 0 and gain.calls == 10
 
 
 def test_ll128_and_nvls_only_where_they_may_be() -> None:
