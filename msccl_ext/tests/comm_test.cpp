@@ -261,6 +261,25 @@ void what_cannot_be_run_is_refused() {
   CHECK(tucclCommDestroy(nullptr) == tucclInvalidUsage);
 }
 
+/// A program that proves nothing is refused in the verifier's words, with its code.
+void an_unsafe_program_is_named_with_its_code() {
+  Program p = parse_xml(test::corpus("ring_allreduce"), "ring_allreduce");
+  p.gpus[0].threadblocks[0].steps[1].src_offset = 1;  // adds another chunk
+  const std::string text = to_xml(p, Dialect::kExecutor);
+  const std::string range = test::kEverySize;
+  const test::Folder folder(test::with_checksum(
+      test::header(1, kRanks) + test::entry_line("allreduce any plain any -", range, 2) +
+      "candidate short algorithms/short.xml " + hex(sha256(text)) +
+      " 1 1 1 0 Simple 1 512 4096 sim 9 5 5 5 5\n" + test::default_line(9, "sim")));
+  folder.write("algorithms/short.xml", text);
+  Local local({0, 1, 2});
+  std::vector<int> data(66);
+  CHECK(tucclAllReduce(data.data(), data.data(), 66, tucclInt32, tucclSum, local.comm(0),
+                       nullptr) == tucclNoEntry);
+  const std::string why = tucclGetLastError(nullptr);
+  CHECK(test::holds(why, "algorithms/short.xml: gpu 0") && test::holds(why, "[mixed-chunks]"));
+}
+
 void ranks_without_the_table_fail_together() {
   const Table table;
   tucclComm_t comms[2] = {};
@@ -291,6 +310,7 @@ int main(int argc, char**) {
   }
   tuccl::one_process_computes();
   tuccl::what_cannot_be_run_is_refused();
+  tuccl::an_unsafe_program_is_named_with_its_code();
   tuccl::ranks_without_the_table_fail_together();
   return argc < 0;
 }

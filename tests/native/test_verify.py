@@ -18,6 +18,7 @@ from tuccl.program import (
     ThreadBlock,
     VerifyReport,
     default_buffer_bytes,
+    max_safe_bytes,
     max_threads,
     parse_xml,
     to_xml,
@@ -25,6 +26,13 @@ from tuccl.program import (
 )
 
 Mutate = Callable[[Program, random.Random], tuple[Program, str]]
+
+
+def test_a_program_that_is_not_safe_is_named_once_with_the_code(handmade: ModuleType) -> None:
+    program = handmade.ring_allreduce(3)
+    text = to_xml(program).replace('srcoff="2"', 'srcoff="1"', 1)
+    with pytest.raises(InputError, match=r"^a\.xml: gpu .*\[[a-z-]+\]$"):
+        max_safe_bytes(parse_xml(text, "a.xml"), "executor")
 
 
 def codes(report: VerifyReport) -> set[str]:

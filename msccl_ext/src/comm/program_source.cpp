@@ -109,25 +109,17 @@ class TableSource final : public ProgramSource {
         throw InputError(p.path + ": is not proven for a placement that the table names");
       check(model_call(p, c.knobs.protocol, c.root, in_place, 1));
     }
-    const auto [at, fresh] = proven_.try_emplace({record.program, c.root, record.buffer_bytes});
-    if (fresh) {
-      const VerifyReport report = verify(p, table_->dialect(), c.root, record.buffer_bytes);
-      if (report.ok())
-        at->second.first = report.max_safe_bytes;
-      else
-        at->second.second = p.path + ": " + report.errors.front().message;
-    }
-    if (!at->second.second.empty()) throw InputError(at->second.second);
-    return at->second.first;
+    const auto key = std::make_tuple(record.program, c.root, record.buffer_bytes);
+    if (const auto at = proven_.find(key); at != proven_.end()) return at->second;
+    return proven_[key] = max_safe_bytes(p, table_->dialect(), c.root, record.buffer_bytes);
   }
 
   const std::string folder_;
   std::shared_ptr<const select::Table> table_;
   std::unique_ptr<select::Selector> selector_;
   std::map<std::uint32_t, std::shared_ptr<const Program>> programs_;
-  /// By program, root and buffer bytes: the safe bytes, or what is wrong.
-  std::map<std::tuple<std::uint32_t, int, std::int64_t>, std::pair<std::int64_t, std::string>>
-      proven_;
+  /// Safe bytes, by program, root and buffer bytes.
+  std::map<std::tuple<std::uint32_t, int, std::int64_t>, std::int64_t> proven_;
 };
 
 class CallSource final : public ProgramSource {

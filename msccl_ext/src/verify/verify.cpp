@@ -64,8 +64,8 @@ std::int64_t max_safe_bytes(Program program, Dialect dialect, int root, std::int
   const VerifyReport report = verify(program, dialect, root, buffer_bytes);
   if (report.ok()) return report.max_safe_bytes;
   const Finding& first = report.errors.front();
-  const std::string where = program.path.empty() ? program.name.substr(0, 60) : program.path;
-  throw InputError(where + ": " + first.message + " [" + first.code + "]");
+  const std::string where = program.path.empty() ? program.name.substr(0, 60) + ": " : "";
+  throw InputError(where + first.message + " [" + first.code + "]");
 }
 
 }  // namespace tuccl
