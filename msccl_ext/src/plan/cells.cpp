@@ -100,9 +100,9 @@ void RaceDetector::write(std::size_t place, const Event& by, bool packet, const 
 void RaceDetector::report(std::size_t cell, const Event& before, const Event& after,
                           const char* did, const char* does) {
   if (out_.counted("race")) return;
-  const Place first = places_[before.serial];
-  const Place second = places_[after.serial];
-  const auto who = [](const Place& p) {
+  const Location first = places_[before.serial];
+  const Location second = places_[after.serial];
+  const auto who = [](const Location& p) {
     return p.tb < 0 ? "the caller on gpu " + std::to_string(p.gpu) : describe(p);
   };
   const bool alone = before.thread == after.thread;

@@ -55,11 +55,11 @@ class RaceDetector {
       : cells_(cells), order_(order), out_(findings) {}
 
   /// Counts something done at a place of the plan; tb -1 is the caller of the collective.
-  std::uint32_t begin(Place place) {
+  std::uint32_t begin(Location place) {
     places_.push_back(place);
     return static_cast<std::uint32_t>(places_.size() - 1);
   }
-  Place place_of(std::uint32_t serial) const { return places_[serial]; }
+  Location place_of(std::uint32_t serial) const { return places_[serial]; }
 
   /// `packet`: its flag, not an order, says that it was written.
   void read(std::size_t cell, const Event& by, bool packet);
@@ -76,7 +76,7 @@ class RaceDetector {
   Cells& cells_;
   const Order& order_;
   Findings& out_;
-  std::vector<Place> places_;
+  std::vector<Location> places_;
 };
 
 }  // namespace tuccl::plan

@@ -35,7 +35,7 @@ class Sizes {
     for (const GpuIndex& gpu : index_.gpus)
       for (const BlockIndex& block : gpu.blocks)
         for (std::size_t i = 0; i < block.ops.size(); ++i) {
-          const Place place{gpu.gpu->id, block.id, static_cast<int>(i)};
+          const Location place{gpu.gpu->id, block.id, static_cast<int>(i)};
           if (block.ops[i]->name == OperationName::kPipeline)
             check_pipeline(*gpu.gpu, *block.ops[i], place);
           check_bounds(gpu, block, *block.ops[i], place);
@@ -46,10 +46,10 @@ class Sizes {
  private:
   template <class... Part>
   void error(const char* code, int gpu, const Part&... parts) {
-    error(code, Place{gpu, -1, -1}, parts...);
+    error(code, Location{gpu, -1, -1}, parts...);
   }
   template <class... Part>
-  void error(const char* code, const Place& place, const Part&... parts) {
+  void error(const char* code, const Location& place, const Part&... parts) {
     out_.error(code, place, text(parts...));
   }
 
@@ -124,7 +124,7 @@ class Sizes {
     }
   }
 
-  void check_pipeline(const Gpu& gpu, const Operation& op, Place place) {
+  void check_pipeline(const Gpu& gpu, const Operation& op, Location place) {
     const auto& context = op.iter_context;
     if (!context || op.ops.empty() || context->num_chunks == 0)
       return error("pipeline", place, "a pipeline over nothing");
@@ -157,7 +157,7 @@ class Sizes {
 
   /// Each buffer of `op` against what its owner has.
   void check_bounds(const GpuIndex& gpu, const BlockIndex& block, const Operation& op,
-                    const Place& place) {
+                    const Location& place) {
     if (!shape_of(op.name).moves()) return;
     std::vector<ShapedRef> refs = sources_of(op);
     for (const ShapedRef& each : targets_of(op)) refs.push_back(each);

@@ -13,12 +13,12 @@ Counters::Counters(const Kernels& plan, int first_proxy, Order& order, RaceDetec
   for (const int value : plan.counters) counters_.push_back({value, value, {}, {}, {}});
 }
 
-Event Counters::event(int block, const Place& place, int lane) {
+Event Counters::event(int block, const Location& place, int lane) {
   const auto serial = races_.begin(place);
   return {block, order_.segment(block), serial, static_cast<std::uint32_t>(lane)};
 }
 
-void Counters::use(std::optional<Event>& last, int block, const Place& place, const char* what) {
+void Counters::use(std::optional<Event>& last, int block, const Location& place, const char* what) {
   if (last && last->thread != block && !order_.ordered(*last, block, false) &&
       !out_.counted("race"))
     out_.error("race", place,
@@ -27,7 +27,7 @@ void Counters::use(std::optional<Event>& last, int block, const Place& place, co
   last = event(block, place, 0);
 }
 
-void Counters::post(int block, const Place& place, const DeviceOperation& op, std::size_t lane) {
+void Counters::post(int block, const Location& place, const DeviceOperation& op, std::size_t lane) {
   const CounterRef& ref = op.counters[lane];
   Counter& counter = counters_[at(ref.counter)];
   use(counter.posted, block, place, "raises");
@@ -36,7 +36,7 @@ void Counters::post(int block, const Place& place, const DeviceOperation& op, st
   counter.posts.push_back({order_.snapshot(from), op.relaxed});
 }
 
-bool Counters::take(int block, const Place& place, const DeviceOperation& op, std::size_t lane) {
+bool Counters::take(int block, const Location& place, const DeviceOperation& op, std::size_t lane) {
   Counter& counter = counters_[at(op.counters[lane].counter)];
   if (counter.left <= 0 && counter.posts.empty()) return false;
   use(counter.taken, block, place, "lowers");
@@ -50,7 +50,7 @@ bool Counters::take(int block, const Place& place, const DeviceOperation& op, st
   return true;
 }
 
-void Counters::queue(int block, const Place& place, int proxy, int lane, bool moves) {
+void Counters::queue(int block, const Location& place, int proxy, int lane, bool moves) {
   auto& last = queued_[at(proxy)];
   const Event now = event(block, place, lane);
   if (last && (last->moves || moves)) {
@@ -66,7 +66,7 @@ void Counters::queue(int block, const Place& place, int proxy, int lane, bool mo
   order_.follow(thread(proxy), *order_.snapshot(block));
 }
 
-void Counters::flush(int block, const Place& place, int proxy, int lane) {
+void Counters::flush(int block, const Location& place, int proxy, int lane) {
   queue(block, place, proxy, lane, false);
   order_.learn(block, order_.snapshot(thread(proxy)), false);
 }

@@ -19,13 +19,13 @@ class Counters {
   Counters(const Kernels&, int first_proxy, Order&, RaceDetector&, Findings&);
 
   /// Raises a counter in the block's segment, by one of its lanes.
-  void post(int block, const Place&, const DeviceOperation&, std::size_t lane);
+  void post(int block, const Location&, const DeviceOperation&, std::size_t lane);
   /// Lowers it; false where it cannot be yet.
-  bool take(int block, const Place&, const DeviceOperation&, std::size_t lane);
+  bool take(int block, const Location&, const DeviceOperation&, std::size_t lane);
   /// Hands a proxy something after all that it was handed before; `moves`: data.
-  void queue(int block, const Place&, int proxy, int lane, bool moves);
+  void queue(int block, const Location&, int proxy, int lane, bool moves);
   /// The block goes on when the proxy has done all.
-  void flush(int block, const Place&, int proxy, int lane);
+  void flush(int block, const Location&, int proxy, int lane);
 
   int thread(int proxy) const { return first_proxy_ + proxy; }
 
@@ -48,8 +48,8 @@ class Counters {
     Event event;
     bool moves = false;
   };
-  Event event(int block, const Place&, int lane);
-  void use(std::optional<Event>& last, int block, const Place&, const char* what);
+  Event event(int block, const Location&, int lane);
+  void use(std::optional<Event>& last, int block, const Location&, const char* what);
 
   int first_proxy_;
   Order& order_;

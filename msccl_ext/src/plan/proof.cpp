@@ -94,7 +94,7 @@ class Proof {
   Event event(int thread, std::uint32_t serial, int element = 0) const {
     return {thread, order_.segment(thread), serial, static_cast<std::uint32_t>(element)};
   }
-  Place place(const Block& b) const { return {b.rank, b.tb, operation(b).number}; }
+  Location place(const Block& b) const { return {b.rank, b.tb, operation(b).number}; }
 
   // Calls -------------------------------------------------------------------------------------
 

@@ -158,7 +158,7 @@ class Reader {
         found = true;
         if (seen & bit) {
           at_ = start;
-          fail("field `" + key + "` is there twice");
+          fail("duplicate field `" + key + "`");
         }
         seen |= bit;
         within({field.name, 0}, [&] { read(out.*field.member, field.least); });

@@ -109,7 +109,7 @@ class Execution {
     if (held.unknown()) return;
     const Value right = symbols_.output(0, rank, j);
     if (held == right) return;
-    const Place place{rank, -1, -1};
+    const Location place{rank, -1, -1};
     const bool missing =
         held.nothing() && right == symbols_.input(0, rank, static_cast<int>(right.chunk));
     if (out_.counted(missing ? "missing-copy" : "wrong-result")) return;

@@ -57,13 +57,13 @@ const Step& Flow::step(int index) const {
   return tb(t).steps[at(index - first_step(t))];
 }
 
-Place Flow::place(int step) const {
+Location Flow::place(int step) const {
   const int t = tb_of(step);
   const int gpu = gpu_of_tb(t);
   return {gpu, t - first_tb(gpu), step - first_step(t)};
 }
 
-Place Flow::place_of_tb(int tb) const {
+Location Flow::place_of_tb(int tb) const {
   const int gpu = gpu_of_tb(tb);
   return {gpu, tb - first_tb(gpu), -1};
 }

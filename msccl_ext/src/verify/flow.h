@@ -43,8 +43,8 @@ class Flow {
 
   const ThreadBlock& tb(int index) const;
   const Step& step(int index) const;
-  Place place(int step) const;
-  Place place_of_tb(int tb) const;
+  Location place(int step) const;
+  Location place_of_tb(int tb) const;
 
   /// The step that `step` waits for through its dependency, or -1.
   int waits_for(int step) const { return waits_for_[at(step)]; }

@@ -5,7 +5,7 @@
 
 namespace tuccl {
 
-std::string describe(const Place& at) {
+std::string describe(const Location& at) {
   std::string out;
   if (at.gpu >= 0) out += "gpu " + std::to_string(at.gpu);
   if (at.tb >= 0) out += " tb " + std::to_string(at.tb);
@@ -13,7 +13,7 @@ std::string describe(const Place& at) {
   return out;
 }
 
-int Findings::line_of(const Place& at) const {
+int Findings::line_of(const Location& at) const {
   if (at.gpu < 0 || at.gpu >= static_cast<int>(program_.gpus.size())) return 0;
   const Gpu& gpu = program_.gpus[static_cast<std::size_t>(at.gpu)];
   if (at.tb < 0 || at.tb >= static_cast<int>(gpu.threadblocks.size())) return gpu.line;
@@ -22,7 +22,7 @@ int Findings::line_of(const Place& at) const {
   return block.steps[static_cast<std::size_t>(at.step)].line;
 }
 
-void Findings::add(std::vector<Finding>& list, std::string_view code, Place place,
+void Findings::add(std::vector<Finding>& list, std::string_view code, Location place,
                    const std::string& text) {
   auto entry = counts_.find(code);
   if (entry == counts_.end()) entry = counts_.emplace(std::string(code), Count{}).first;

@@ -10,15 +10,15 @@
 
 namespace tuccl {
 
-/// A place in a program: indices, -1 where the finding is about more than one.
-struct Place {
+/// A location in a program: indices, -1 where the finding is about more than one.
+struct Location {
   int gpu = -1;
   int tb = -1;
   int step = -1;
 };
 
 /// "gpu 3 tb 2 step 5".
-std::string describe(const Place&);
+std::string describe(const Location&);
 
 /// Collects findings, at most kShown of a code; the last one shown says how
 /// many more there were.
@@ -28,10 +28,10 @@ class Findings {
 
   explicit Findings(const Program& program) : program_(program) {}
 
-  void error(std::string_view code, Place place, const std::string& text) {
+  void error(std::string_view code, Location place, const std::string& text) {
     add(report_.errors, code, place, text);
   }
-  void warning(std::string_view code, Place place, const std::string& text) {
+  void warning(std::string_view code, Location place, const std::string& text) {
     add(report_.warnings, code, place, text);
   }
   /// Counts an error of a code of which enough are listed, and returns whether it
@@ -44,8 +44,9 @@ class Findings {
   VerifyReport take();
 
  private:
-  void add(std::vector<Finding>& list, std::string_view code, Place place, const std::string& text);
-  int line_of(const Place&) const;
+  void add(std::vector<Finding>& list, std::string_view code, Location place,
+           const std::string& text);
+  int line_of(const Location&) const;
 
   struct Count {
     int seen = 0;

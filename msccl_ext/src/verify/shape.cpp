@@ -39,7 +39,7 @@ class Shape {
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
   /// An error that later stages cannot work around.
-  void broken(std::string_view code, Place place, const std::string& text) {
+  void broken(std::string_view code, Location place, const std::string& text) {
     sound_ = false;
     out_.error(code, place, text);
   }
@@ -71,9 +71,9 @@ class Shape {
   void check_gpu_ids() {
     for (std::size_t g = 0; g < p_.gpus.size() && sound_; ++g) {
       const int id = p_.gpus[g].id;
-      const Place place{static_cast<int>(g), -1, -1};
+      const Location place{static_cast<int>(g), -1, -1};
       if (g > 0 && id == p_.gpus[g - 1].id)
-        broken("gpus", place, "gpu " + number(id) + " is there twice");
+        broken("gpus", place, "duplicate gpu " + number(id));
       else if (id >= p_.ngpus)
         broken("gpus", place,
                "gpu id " + number(id) + ", expected ids 0 to " + number(p_.ngpus - 1));
@@ -88,7 +88,7 @@ class Shape {
   }
 
   void check_gpu(const Gpu& gpu) {
-    const Place place{gpu_, -1, -1};
+    const Location place{gpu_, -1, -1};
     std::size_t nodes = 1 + p_.gpus.size() + gpu.threadblocks.size();
     for (const ThreadBlock& block : gpu.threadblocks) nodes += block.steps.size();
     const int blocks = static_cast<int>(gpu.threadblocks.size());
@@ -111,7 +111,7 @@ class Shape {
   }
 
   void check_buffers(const Gpu& gpu) {
-    const Place place{gpu_, -1, -1};
+    const Location place{gpu_, -1, -1};
     if (gpu.input_chunks < 0 || gpu.output_chunks < 0 || gpu.scratch_chunks < 0)
       broken("buffer-size", place, "negative i_chunks, o_chunks or s_chunks");
     if (dialect_ != Dialect::kFork) return;
@@ -129,7 +129,7 @@ class Shape {
   }
 
   void check_threadblock(const Gpu& gpu, const ThreadBlock& block) {
-    const Place place{gpu_, tb_, -1};
+    const Location place{gpu_, tb_, -1};
     if (block.id != tb_) {
       broken("threadblocks", place,
              "thread block id " + number(block.id) + " where " + number(tb_) +
@@ -152,7 +152,7 @@ class Shape {
     check_fused(block);
   }
 
-  void check_peer(Place place, const char* which, int peer) {
+  void check_peer(Location place, const char* which, int peer) {
     if (peer < -1 || peer >= p_.ngpus)
       broken("peer", place,
              std::string(which) + " peer " + number(peer) + ", expected -1 or a rank below " +
@@ -162,7 +162,7 @@ class Shape {
   }
 
   void check_step(const Gpu& gpu, const ThreadBlock& block, const Step& step) {
-    const Place place{gpu_, tb_, step_};
+    const Location place{gpu_, tb_, step_};
     if (step.number != -1 && step.number != step_)
       out_.error("step-number", place,
                  "numbered s=\"" + number(step.number) + "\", expected \"" + number(step_) +
@@ -192,12 +192,12 @@ class Shape {
     check_dependency(gpu, place, step);
   }
 
-  void check_offset(Place place, int offset) {
+  void check_offset(Location place, int offset) {
     if (offset < -1 || offset > kMostOffset)
       broken("bounds", place, "offset " + number(offset) + ", expected -1 to 32767");
   }
 
-  void check_range(const Gpu& gpu, Place place, const char* which, Buffer buffer, int offset,
+  void check_range(const Gpu& gpu, Location place, const char* which, Buffer buffer, int offset,
                    int count) {
     const int chunks = buffer == Buffer::kInput    ? gpu.input_chunks
                        : buffer == Buffer::kOutput ? gpu.output_chunks
@@ -209,7 +209,7 @@ class Shape {
                  std::string(to_string(buffer)) + ", which is declared with " + number(chunks));
   }
 
-  void check_dependency(const Gpu& gpu, Place place, const Step& step) {
+  void check_dependency(const Gpu& gpu, Location place, const Step& step) {
     if (step.dep_tb == -1) return;
     const auto wrong = [&](const std::string& text) { broken("dependency", place, text); };
     const std::string target = "tb " + number(step.dep_tb) + " step " + number(step.dep_step);
@@ -239,7 +239,7 @@ class Shape {
     bool pending = false;
     for (step_ = 0; step_ < static_cast<int>(block.steps.size()); ++step_) {
       const Step& step = block.steps[index(step_)];
-      const Place place{gpu_, tb_, step_};
+      const Location place{gpu_, tb_, step_};
       if (step.op != Op::kNop) {
         if (pending && step.dep_tb < 0)
           out_.error("nop", place, "follows a nop but has no dependency of its own: refused");

@@ -9,7 +9,7 @@ Value Symbols::output(int call, int rank, int element) const {
   return {number(call, static_cast<int>(chunk.chunk) * calls_.elements + within), chunk.ranks};
 }
 
-Value Symbols::sum(const Place& place, Value a, Value b) {
+Value Symbols::sum(const Location& place, Value a, Value b) {
   if (a.unknown() || b.unknown()) return kUnknownValue;
   if (a.chunk != b.chunk) {
     if (!out_.counted("mixed-chunks"))

@@ -34,7 +34,7 @@ class Symbols {
   Value output(int call, int rank, int element) const;
 
   /// The sum; what cannot be added is reported at `place`.
-  Value sum(const Place& place, Value a, Value b);
+  Value sum(const Location& place, Value a, Value b);
 
   /// "chunk 3 of rank 1 in call 2"
   std::string describe(Value) const;
