@@ -265,7 +265,7 @@ def _check_nodes(nodes: tuple[Node, ...]) -> dict[str, str]:
         _check_text(node.model or "", f"{where}.model", empty=True)
         _check_text(node.device or "", f"{where}.device", empty=True)
         if node.id in kinds:
-            raise InputError(f"{where}.id: {quoted(node.id)} is there twice; ids must be unique")
+            raise InputError(f"{where}.id: duplicate {quoted(node.id)}; ids must be unique")
         kinds[node.id] = node.kind
         _check_port(node, where)
         if (node.kind == "gpu") != (node.rank is not None):

@@ -60,7 +60,7 @@ class Fabric(msgspec.Struct, frozen=True, dict=True):
     """The switches of a network, the cables between them and the adapters on them.
 
     Raises:
-        InputError: a name or GUID is there twice, or a cable ends nowhere or where it begins.
+        InputError: a name or GUID is a duplicate, or a cable ends nowhere or where it begins.
 
     >>> fabric = Fabric("rack", ("leaf",), (Adapter("a", "leaf", 50.0, device="mlx5_0"),))
     >>> fabric.tiers, len(fabric.parts)
@@ -281,4 +281,4 @@ def _check_unique(what: str, names: Iterable[str]) -> None:
             raise InputError(f"{what} {quoted(name)}: expected 1 to 255 printable characters")
         places[name] += 1
         if places[name] > 1:
-            raise InputError(f"{what} {quoted(name)} is there twice; each must be there once")
+            raise InputError(f"duplicate {what} {quoted(name)}")

@@ -20,14 +20,14 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     Attributes:
         kind: ``replay``: timers compute ``model``; ``train``: the module of ``factory`` computes.
-        byte_scale: bytes moved over bytes of the schedule, in replay.
+        byte_scale: Bytes moved over bytes of the schedule, in replay.
         factory: ``module:function`` (`tuccl.training.ranks.modules`).
-        batch: samples of a step of its loss on one rank.
+        batch: Samples per step and rank.
         backends: ``table`` and ``gloo``, or ``gloo`` alone where there is no table.
-        steps: of a turn that are timed; one more goes before.
-        servers: parameter servers; 0 are as many as there are ranks.
-        colocated: they share the processes of the first ranks, in place of further ones.
-        limit_s: no round begins after it; 0 is no limit.
+        steps: Timed steps per turn, after one warm-up step.
+        servers: Parameter servers; 0: as many as there are ranks.
+        colocated: Whether they share the processes of the first ranks.
+        limit_s: Seconds after which no round begins; 0: no limit.
     """
 
     kind: Literal["replay", "train"]

@@ -66,7 +66,7 @@ def hosts_of(text: str) -> tuple[str, ...]:
     ('a', 'node01', 'node02')
 
     Raises:
-        InputError: a name is none of a host, or is there twice.
+        InputError: a name is none of a host, or a duplicate.
     """
     return _checked(hostlist(text), "--hosts")
 
@@ -153,7 +153,7 @@ def probe_hosts(
     commands = [host_command(launcher, host, program) for host in hosts]
     names = [host.rpartition("@")[2] for host in hosts]
     if len(set(names)) < len(names):
-        raise InputError("a host is there twice, under two users; name it once")
+        raise InputError("duplicate host under two users; name it once")
     answers = run_all(commands, os.environ, limit_s, at_once, _MOST_ANSWER_BYTES)
     return {
         name: _answer(name, finished, program[0], tool, limit_s)
@@ -195,7 +195,7 @@ def _checked(names: Sequence[str], place: str) -> tuple[str, ...]:
         if not _HOST.fullmatch(name):
             raise InputError(f"{place}: {name[:80]!r} is no name of a host")
     if len(set(names)) < len(names):
-        raise InputError(f"{place}: a host is there twice; name each once")
+        raise InputError(f"{place}: duplicate host; name each once")
     if not 1 <= len(names) <= _MOST_HOSTS:
         raise InputError(f"{place}: {len(names)} hosts; expected 1 to {_MOST_HOSTS}")
     return tuple(names)

@@ -142,7 +142,7 @@ def test_pipelines_are_not_nested_without_end() -> None:
 
 def test_a_field_is_there_once() -> None:
     text = PLAN.json().replace('"inplace": false', '"inplace": false, "inplace": true')
-    with pytest.raises(InputError, match="field `inplace` is there twice"):
+    with pytest.raises(InputError, match="duplicate field `inplace`"):
         ExecutionPlan.parse(text)
 
 

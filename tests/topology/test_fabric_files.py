@@ -153,7 +153,7 @@ def test_damage_is_refused_or_read(
         ("4xNDR", "4xBDR", "speed 'BDR'"),
         ("4xNDR", "0xNDR", "width '0x'"),
         ("[1]", "[x]", "no line of ibnetdiscover"),
-        ('[2]\t"S-', '[1]\t"S-', "is there twice"),
+        ('[2]\t"S-', '[1]\t"S-', "duplicate port"),
     ],
 )
 def test_a_bad_line_is_named(write: Write, old: str, new: str, reason: str) -> None:
@@ -218,7 +218,7 @@ def test_old_and_odd_lines_are_read(write: Write) -> None:
 def test_a_guid_that_is_there_twice_is_refused(write: Write) -> None:
     text = ibnetdiscover(fat_tree(1, 0, 2))
     stanza = next(part for part in text.split("\n\n") if "\nCa\t" in part)
-    with pytest.raises(InputError, match=r"GUID .* is there twice, first in .*:\d+"):
+    with pytest.raises(InputError, match=r"duplicate GUID .*, first in .*:\d+"):
         read_fabric(write(text + "\n\n" + stanza))
 
 
@@ -320,7 +320,7 @@ def test_several_files_are_one_fabric_of_several_parts() -> None:
     assert set(united(rails).adapters) == set(whole.adapters)
     cluster, _ = join_hosts([named("dgx-h100")] * 2, ["node01", "node02"], united(rails))
     assert len(network(cluster)) == 16
-    with pytest.raises(InputError, match="'leaf0' is there twice"):
+    with pytest.raises(InputError, match=r"duplicate .*'leaf0'"):
         united([rails[0], rails[0]])
 
 
@@ -379,11 +379,11 @@ def test_the_slower_of_port_and_cable_counts() -> None:
 def test_parts_that_contradict_are_refused() -> None:
     for reason, parts in {
         "no switch": ((), (), ()),
-        "switch 'a' is there twice": (("a", "a"), (), ()),
+        "duplicate switch 'a'": (("a", "a"), (), ()),
         "no switch 'b'": (("a",), (Adapter("h", "b"),), ()),
         "a loop": (("a",), (), (Trunk("a", "a"),)),
         "no switch of the file": (("a",), (), (Trunk("a", "b"),)),
-        "GUID '1' is there twice": (
+        "duplicate GUID '1'": (
             ("a",),
             (Adapter("h", "a", guids=("1",)), Adapter("i", "a", guids=("1",))),
             (),

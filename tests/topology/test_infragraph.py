@@ -173,9 +173,9 @@ def test_it_serves_as_a_fabric_file_too(write: Write) -> None:
     [
         ('"gpu[0:2]"', '"gpu[0:9]"', r"device 'server', \$\.edges\[4\]: .*out of range"),
         ('"link": "fabric"', '"link": "bus"', "no link 'bus'"),
-        ('"name": "nvme"', '"name": "slot"', "a component's name is there twice"),
+        ('"name": "nvme"', '"name": "slot"', "duplicate component name"),
         ('"choice": "cpu"', '"choice": "device"', "no device 'cpu'"),
-        ('"name": "leaf", "comp', '"name": "server", "comp', "a name is there twice"),
+        ('"name": "leaf", "comp', '"name": "server", "comp', "duplicate device name"),
     ],
 )
 def test_what_contradicts_itself_is_refused(write: Write, old: str, new: str, reason: str) -> None:

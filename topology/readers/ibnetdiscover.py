@@ -103,8 +103,8 @@ def _devices(data: bytes, place: str) -> dict[str, _Device]:
             guid = match[4]
             if guid in devices:
                 raise InputError(
-                    f"{where}: GUID {guid} is there twice, first in {devices[guid].place}; each "
-                    "device must be listed once"
+                    f"{where}: duplicate GUID {guid}, first in {devices[guid].place}; list each "
+                    "device once"
                 )
             system = fields.get("sysimgguid", "0x0")[2:].rjust(16, "0")
             aggregation = fields.get("devid") == _AGGREGATION_DEVICE or (match[5] or "").endswith(
@@ -125,7 +125,7 @@ def _devices(data: bytes, place: str) -> dict[str, _Device]:
 def _add_port(device: _Device, match: re.Match[str], where: str) -> None:
     port = int(match[1])
     if port in device.peers:
-        raise InputError(f"{where}: port {port} of {quoted(device.description)} is there twice")
+        raise InputError(f"{where}: duplicate port {port} of {quoted(device.description)}")
     speed = _LANE_GBS.get(match[9])
     gbs = None if speed is None or match[8] == "??" else int(match[8][:-1]) * speed
     if speed is None and match[9] != "???":

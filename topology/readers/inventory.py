@@ -152,16 +152,16 @@ class Inventory:
         """Read ``data``.
 
         Raises:
-            InputError: it is no InfraGraph, or a name is there twice or is not defined.
+            InputError: it is no InfraGraph, or a name is a duplicate or is not defined.
         """
         self.infrastructure = _infrastructure(data, place)
         self.name = self.infrastructure.name
         self._devices = {device.name: device for device in self.infrastructure.devices}
         self._instances = {entry.name: entry for entry in self.infrastructure.instances}
         if len(self._devices) < len(self.infrastructure.devices):
-            raise InputError("$.devices: a name is there twice; each must be there once")
+            raise InputError("$.devices: duplicate device name")
         if len(self._instances) < len(self.infrastructure.instances):
-            raise InputError("$.instances: a name is there twice; each must be there once")
+            raise InputError("$.instances: duplicate instance name")
         for entry in self.infrastructure.instances:
             if entry.device not in self._devices:
                 raise InputError(f"instance {quoted(entry.name)}: no device {quoted(entry.device)}")
@@ -193,7 +193,7 @@ class Inventory:
         if device not in self._choices:
             parts = self._components(device)
             if len({part.name for part in parts}) < len(parts):
-                raise InputError(f"device {quoted(device)}: a component's name is there twice")
+                raise InputError(f"device {quoted(device)}: duplicate component name")
             choices = {part.choice for part in parts}
             for part in parts:
                 if part.choice == "device":

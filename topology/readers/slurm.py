@@ -36,7 +36,7 @@ def _decode(data: bytes, path: str, name: str) -> tuple[Fabric, tuple[str, ...]]
             raise InputError(f"{where}: expected SwitchName=... or BlockName=... in the line")
         entries = switches if kind == "switchname" else blocks
         if label in switches or label in blocks:
-            raise InputError(f"{where}: {quoted(label)} is there twice; each must be there once")
+            raise InputError(f"{where}: duplicate {quoted(label)}")
         entries.add(label, values.get("nodes", ""), values.get("switches", ""), where)
     if switches and blocks:
         raise InputError(f"{place}: switches and blocks; expected one of the two, as Slurm does")
@@ -127,7 +127,7 @@ def tree_of(switches: dict[str, tuple[list[str], list[str], str]], place: str, n
     trunks = []
     for label, (hosts, below, where) in switches.items():
         if len(set(hosts)) < len(hosts) or len(set(below)) < len(below):
-            raise InputError(f"{where}: a name is there twice below {quoted(label)}")
+            raise InputError(f"{where}: duplicate name below {quoted(label)}")
         for host in hosts:
             adapter_id = host if counts[host] == 1 else f"{host} on {label}"
             adapters.append(Adapter(adapter_id, label, host=host))

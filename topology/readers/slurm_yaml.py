@@ -58,7 +58,7 @@ def _decode(data: bytes, path: str, name: str) -> tuple[Fabric, tuple[str, ...]]
     where = f"{place}: topology {quoted(topology.topology)}"
     for label, nodes, children in entries:
         if label in switches:
-            raise InputError(f"{where}: {quoted(label)} is there twice; each must be there once")
+            raise InputError(f"{where}: duplicate {quoted(label)}")
         switches.add(label, nodes, children, f"{where}, {quoted(label)}")
     warnings = () if topology.tree else blocks_joined(switches, place)
     return tree_of(switches, place, name), warnings

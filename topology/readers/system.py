@@ -156,7 +156,7 @@ class _Reader:
         numa = cpu.integer("numaid", -1, 1 << 20)
         cpu_ids = {node_id for node_id in self._busids if node_id.startswith("cpu")}
         if numa is None or numa < 0 or f"cpu{numa}" in cpu_ids:
-            self.warnings.add("NUMA node unknown or there twice; the next free number taken", cpu)
+            self.warnings.add("unknown or duplicate NUMA node; the next free number taken", cpu)
             numa = next(n for n in range(len(cpu_ids) + 1) if f"cpu{n}" not in cpu_ids)
         self._busids[f"cpu{numa}"] = cpu.line
         return f"cpu{numa}"

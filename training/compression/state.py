@@ -56,17 +56,17 @@ class ARTopkState:
         """Prepare a state.
 
         Args:
-            process_group: of the ranks; None is the world.
-            compression_ratio: part of the gradient that is sent.
-            selection: of the rank whose indices all use: ``star`` takes turns, ``var`` takes that
-                of the largest gradient (an all-gather of 4 bytes more).
+            process_group: The group of the ranks; None is the world.
+            compression_ratio: The part of the gradient that is sent.
+            selection: The rule for the rank whose indices all use: ``star`` takes turns, ``var``
+                takes the rank of the largest gradient (an all-gather of 4 bytes more).
             collective: ``allgather`` (every rank's own indices), ``allreduce`` (after a broadcast
-                of indices), ``tree-allreduce`` (the same by ``tree_group``), or ``auto``: whichever
-                takes least by ``costs``.
-            start_ARTopk_iter: steps at the beginning that send all.
-            use_error_feedback: add to a step's gradient what was not sent before.
-            costs: of collectives, equal on all ranks; None counts bytes alone.
-            tree_group: a group of the same ranks whose all-reduce is a tree.
+                of indices), ``tree-allreduce`` (the same by ``tree_group``), or ``auto``: the
+                cheapest one according to ``costs``.
+            start_ARTopk_iter: Steps at the beginning that send all.
+            use_error_feedback: Whether a step's gradient includes what was not sent before.
+            costs: Costs of collectives, equal on all ranks; None counts bytes alone.
+            tree_group: A group of the same ranks whose all-reduce is a tree.
 
         Raises:
             InputError: an argument is out of its range.

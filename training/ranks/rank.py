@@ -239,9 +239,9 @@ class Rank:
         return AllreduceCalls(schedule, group)
 
     def _timed(self, steps: Steps, schedule: BucketSchedule | None = None) -> list[float]:
-        """The times of the steps of a turn on the slowest rank.
+        """The times of a turn's timed steps on the slowest rank.
 
-        One goes before, and another follows where steps overlap, for the last one's end.
+        A warm-up step precedes them; where steps overlap, one more follows, for the last one's end.
         """
         after = 0 if schedule is None or schedule.barrier else 1
         times = steps.run(self._job.steps + 1 + after)
