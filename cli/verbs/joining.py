@@ -28,7 +28,7 @@ __all__ = [
     "add_joining",
     "answering_hosts",
     "host_names",
-    "joined",
+    "join_cluster",
     "names_of",
     "report_fabric",
 ]
@@ -185,7 +185,7 @@ def host_names(
     return names
 
 
-def joined(
+def join_cluster(
     args: argparse.Namespace, hosts: Mapping[str, Topology]
 ) -> tuple[Topology, tuple[str, ...]]:
     """Return the cluster of ``hosts``, by name, that the arguments name, and warnings.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tuccl.topology import Topology
     from tuccl.topology.probing import Endpoint, Prober
 
-__all__ = ["add_measuring", "emulation_measured", "measured"]
+__all__ = ["add_measuring", "measure_emulation", "measure_topology"]
 
 _BOTH_WAYS = 0.8  # of a copy alone
 
@@ -74,7 +74,9 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def measured(args: argparse.Namespace, topology: Topology) -> tuple[Topology, tuple[str, ...]]:
+def measure_topology(
+    args: argparse.Namespace, topology: Topology
+) -> tuple[Topology, tuple[str, ...]]:
     """Return ``topology`` as it was measured, and what remains unknown.
 
     Raises:
@@ -89,7 +91,7 @@ def measured(args: argparse.Namespace, topology: Topology) -> tuple[Topology, tu
     if len(topology.hosts) == 1:
         if given_hosts(args):
             raise InputError("--hosts: a host's own GPUs are measured there: run this on the host")
-        return gpus_measured(topology)
+        return measure_gpus(topology)
     endpoints = endpoints_of(topology, addresses_of(args, topology.hosts))
     users = {host.rpartition("@")[2]: host for host in given_hosts(args)}
     launcher: HostLauncher = args.remote_launcher or "ssh"
@@ -101,13 +103,13 @@ def measured(args: argparse.Namespace, topology: Topology) -> tuple[Topology, tu
     with ended_by_signals():
         if args.rdma is not None:
             by_rdma = PerftestProber(endpoints, on_host, options_of(args.rdma))
-            return network_measured(args, topology, by_rdma, endpoints)
+            return measure_network(args, topology, by_rdma, endpoints)
         commands = [on_host(index, agent_words()) for index in range(len(endpoints))]
         with AgentProber(endpoints, commands) as prober:
-            return network_measured(args, topology, prober, endpoints)
+            return measure_network(args, topology, prober, endpoints)
 
 
-def emulation_measured(args: argparse.Namespace) -> tuple[Topology, tuple[str, ...]]:
+def measure_emulation(args: argparse.Namespace) -> tuple[Topology, tuple[str, ...]]:
     """Return the emulated cluster of ``--cluster`` as it was measured, and what remains unknown.
 
     Raises:
@@ -127,12 +129,12 @@ def emulation_measured(args: argparse.Namespace) -> tuple[Topology, tuple[str, .
     with ended_by_signals(), Emulation(truth, scale) as emulation:
         introduce(emulation)
         with emulated_prober(emulation) as prober:
-            return network_measured(
+            return measure_network(
                 args, unprobed_topology(emulation), prober, emulated_endpoints(emulation)
             )
 
 
-def gpus_measured(topology: Topology) -> tuple[Topology, tuple[str, ...]]:
+def measure_gpus(topology: Topology) -> tuple[Topology, tuple[str, ...]]:
     """Return this host with the rates of its pairs of GPUs, and pairs that are slower both ways.
 
     Raises:
@@ -215,7 +217,7 @@ def address_of(name: str, *, is_explicit: bool = False) -> str:
     return address
 
 
-def network_measured(
+def measure_network(
     args: argparse.Namespace, cluster: Topology, prober: Prober, endpoints: tuple[Endpoint, ...]
 ) -> tuple[Topology, tuple[str, ...]]:
     """Return ``cluster`` with the network that ``prober`` finds, and what remains unknown.

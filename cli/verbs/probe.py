@@ -15,11 +15,11 @@ from tuccl.cli.verbs.joining import (
     add_joining,
     answering_hosts,
     host_names,
-    joined,
+    join_cluster,
     names_of,
     report_fabric,
 )
-from tuccl.cli.verbs.measuring import add_measuring, emulation_measured, measured
+from tuccl.cli.verbs.measuring import add_measuring, measure_emulation, measure_topology
 from tuccl.errors import InputError
 from tuccl.files import printable_path
 from tuccl.topology import (
@@ -124,13 +124,13 @@ def run(args: argparse.Namespace) -> int:
     if args.cluster and not args.measure:
         raise InputError("--cluster: expected --measure too")
     if args.cluster:
-        topology, warnings = emulation_measured(args)
+        topology, warnings = measure_emulation(args)
     else:
         shown = (kept(args, topology_of(args.show)), ()) if args.show else None
         topology, warnings = shown or read_machine(args)
         warn(warnings)
         if args.measure:
-            topology, notes = measured(args, topology)
+            topology, notes = measure_topology(args, topology)
             warnings += notes
     if args.drift:
         return report_drift(args, topology)
@@ -205,7 +205,7 @@ def read_machine(args: argparse.Namespace) -> tuple[Topology, tuple[str, ...]]:
     if len(hosts) == 1 and names is None:
         hosts *= args.nodes if args.names is None or args.nodes > 1 else len(names_of(args.names))
     names = host_names(args, len(hosts), names)
-    cluster, notes = joined(args, dict(zip(names, hosts, strict=True)))
+    cluster, notes = join_cluster(args, dict(zip(names, hosts, strict=True)))
     return cluster, (*warnings, *notes)
 
 

@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     check_options(args)
     topology = topology_of(args.topology)
     if args.kind == "train":
-        journal, runs = measured(args, topology, None)
+        journal, runs = measure_methods(args, topology, None)
         about = f"{args.model} on {topology.name}; speed-ups are of a step alone at equal shares"
     else:
         model = load_model(args.model, args.batch)
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         if args.ratios:
             backends = backends_of(args, topology, table_of(args))
             return print_sparse(args, heading(model, topology), model, topology.ranks, backends)
-        take = simulated if args.kind == "sim" else measured
+        take = simulate_methods if args.kind == "sim" else measure_methods
         journal, runs = take(args, topology, model)
         about = heading(model, topology)
     if args.json:
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def measured(
+def measure_methods(
     args: argparse.Namespace, topology: Topology, model: Model | None
 ) -> tuple[Journal, list[TrainingRun]]:
     """Return the rows of the methods that ranks run, and the runs of those that ran just now.
@@ -135,7 +135,7 @@ def extra_rows(runs: Sequence[TrainingRun]) -> list[dict[str, object]]:
     return rows
 
 
-def simulated(
+def simulate_methods(
     args: argparse.Namespace, topology: Topology, model: Model
 ) -> tuple[Journal, list[TrainingRun]]:
     """Return the rows of all methods, and the runs of those that were simulated just now."""

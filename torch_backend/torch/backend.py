@@ -17,7 +17,7 @@ from tuccl.torch.agreement import Refusal, agree_on_table, vote
 from tuccl.torch.gpus import GpuCollectives
 from tuccl.torch.group import TucclGroup
 from tuccl.torch.options import added_latencies, interface, options_of
-from tuccl.torch.programs import Programs
+from tuccl.torch.programs import TablePrograms
 from tuccl.torch.work import progress_thread
 
 __all__ = ["BACKEND", "create_group"]
@@ -95,11 +95,11 @@ def _programs(
     tables: Sequence[str | Path],
     latency_us: Sequence[float],
     limit: timedelta,
-) -> tuple[Programs, Group] | Refusal:
+) -> tuple[TablePrograms, Group] | Refusal:
     stored = agree_on_table(store, rank, size, tables)
     if isinstance(stored, Refusal):
         return stored
-    programs = Programs(stored, rank, latency_us)
+    programs = TablePrograms(stored, rank, latency_us)
     group: Group | None = None
     message = "connected"
     try:

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from tuccl.execution import BoundProgram, Group
 from tuccl.torch.calls import CollectiveCall, op_name
 from tuccl.torch.gpus import GpuCollectives
-from tuccl.torch.programs import Programs
+from tuccl.torch.programs import TablePrograms
 from tuccl.torch.work import (
     AllWork,
     CollectiveQueue,
@@ -50,7 +50,7 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
         size: int,
         limit: timedelta,
         gloo: dist.ProcessGroupGloo,
-        programs: Programs | None,
+        programs: TablePrograms | None,
         native: Group | None,
         gpus: GpuCollectives | None = None,
     ) -> None:

@@ -12,7 +12,7 @@ from tuccl.execution import BoundProgram, Call
 from tuccl.runtime import Table, select
 from tuccl.synth.model.collective import REDUCING, ROOTED
 
-__all__ = ["ProgramKey", "Programs", "datatype_of"]
+__all__ = ["ProgramKey", "TablePrograms", "datatype_of"]
 
 _MAX_BOUND = 32
 _NAMES = {
@@ -54,7 +54,7 @@ class ProgramKey:
     in_place: bool = False
 
 
-class Programs:
+class TablePrograms:
     """The programs of one table on one rank, ready to run: the last few kinds of calls are kept."""
 
     def __init__(self, stored: Table, rank: int, latency_us: Sequence[float] = ()) -> None:
