@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
 from tuccl.errors import Infeasible, InputError
 from tuccl.eval.columns import BandwidthRow, bandwidth_row
@@ -83,11 +84,12 @@ def compare(
     stored = table if isinstance(table, Table) else load_table(table)
     each = None if sizes is None else sizes_bytes(sizes)
     with executor_on(stored.topology, on, stored.lookup.dialect) as executor:
-        if stored.lookup.dialect == "nccl" and isinstance(executor, NcclTestsExecutor):
+        if stored.lookup.dialect == "nccl" and executor.runs_nccl:
             if prefer is not None:
                 raise InputError(f"{stored.folder}: the tuner plugin follows the table's own order")
             windows = SYMMETRIC_BASELINE in (baselines or ())
-            return compare_plugin(stored, executor, each, progress, windows=windows)
+            real = cast("NcclTestsExecutor", executor)
+            return compare_plugin(stored, real, each, progress, windows=windows)
         comparer = _comparer(stored.preferring(prefer), executor, baselines, nccl_version)
         comparer.add_all(each, progress)
         return comparer.comparison()

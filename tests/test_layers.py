@@ -136,6 +136,12 @@ def test_folders_of_topology_stand_on_the_graph(folder: str, allowed: set[str]) 
                 assert module.split(".")[2] in allowed, f"{path}: {module}"
 
 
+@pytest.mark.parametrize("room", ROOMS)
+def test_no_caller_checks_the_class_of_an_executor(room: str) -> None:
+    for path in sorted((ROOT / FOLDERS.get(room, room)).rglob("*.py")):
+        assert not re.search(r"\bisinstance\([^()]*\b\w*Executor\b", path.read_text()), path
+
+
 def test_the_floor_imports_no_room() -> None:
     floor = ROOT / "msccl_ext" / "python" / "tuccl"
     for path in set(floor.rglob("*.py")) - {floor / "__init__.py"}:  # which names what there is
