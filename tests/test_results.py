@@ -1,0 +1,40 @@
+"""Figures name the commit that made them, and anyone can check that commit out."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+STAMPS = {
+    path.stem: re.findall(r"\bCommit ([0-9a-f]{7,40})((?:-dirty)?)\b", path.read_text())
+    for path in sorted((ROOT / "results").glob("*.md"))
+}
+# To be run again: of a commit that was rewritten before it was published, of uncommitted files, or
+# without figures yet.
+STALE = {"compression_exchanges", "estimators", "nccl_agent", "plan_mutations", "sketch_parameters"}
+
+
+def git(*words: str, given: str = "") -> str:
+    """Return what git prints; empty outside a repository."""
+    ran = subprocess.run(
+        ["git", *words], cwd=ROOT, input=given, capture_output=True, text=True, check=False
+    )
+    return ran.stdout
+
+
+def test_every_result_names_its_commit_and_none_is_of_uncommitted_files() -> None:
+    assert {name for name, stamps in STAMPS.items() if not stamps} <= STALE
+    assert {name for name, stamps in STAMPS.items() if any(end for _, end in stamps)} <= STALE
+
+
+def test_the_commits_of_results_are_in_the_repository() -> None:
+    if git("rev-parse", "--is-shallow-repository") != "false\n":
+        pytest.skip("no checkout with all of its history")
+    names = [(name, commit) for name, stamps in STAMPS.items() for commit, _ in stamps]
+    found = git("cat-file", "--batch-check", given="".join(f"{c}^{{commit}}\n" for _, c in names))
+    lines = zip(names, found.splitlines(), strict=True)
+    assert {name for (name, _), line in lines if " commit " not in line} <= STALE
