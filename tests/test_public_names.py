@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 
@@ -10,6 +11,8 @@ import pytest
 import tuccl
 
 ROOMS = "topology sketches synth runtime tuning eval"
+ALL_ROOMS = f"{ROOMS} emulation training"
+MOST_NAMES = 200
 HEAVY = "networkx optuna msgspec rich yaml"
 
 
@@ -25,6 +28,12 @@ def test_rooms_that_pages_name_need_no_import_of_their_own() -> None:
         "import tuccl; tuccl.runtime.SimExecutor, tuccl.tuning.study_folder, tuccl.errors.Stuck"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_rooms_export_few_names() -> None:
+    """Each room's own `__all__` counts, what `from tuccl.ROOM import` gives; folders' do not."""
+    rooms = (importlib.import_module(f"tuccl.{room}") for room in ALL_ROOMS.split())
+    assert sum(len(room.__all__) for room in rooms) <= MOST_NAMES
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
