@@ -1,4 +1,4 @@
-"""Former names of verbs and options: each is refused, and the refusal names the new one."""
+"""Former names of verbs, options and searches: each is refused by a line that names the new one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-__all__ = ["RENAMED_OPTIONS", "RENAMED_VERBS", "add_renamed"]
+__all__ = ["RENAMED_OPTIONS", "RENAMED_SEARCHES", "RENAMED_VERBS", "add_renamed", "search_name"]
 
 RENAMED_VERBS = {"select": "explain"}
 
@@ -22,7 +22,7 @@ RENAMED_OPTIONS: dict[str, dict[str, str]] = {
         "--host-limit": "--timeout",
     },
     "calibrate": {**_TIMED, "--start": "--machine", "--check": "--no-fit"},
-    "synth": {"--steps": "--max-steps"},
+    "synth": {"--steps": "--max-steps", "--improve": "left to --method auto, the default"},
     "verify": {"--run": "--size"},
     "bench": {**_TIMED, **_PEERS},
     "tune": {
@@ -32,6 +32,7 @@ RENAMED_OPTIONS: dict[str, dict[str, str]] = {
         "--local-batch": "--batch",
         "--evaluation-limit": "--evaluation-timeout",
     },
+    "policy": {"--agent": "the bandit alone; leave it out"},
     "train": {"--limit": "--time-limit", "--svg": "--picture"},
     "compare": {**_TIMED, **_PEERS},
     "export": {"--hosts": "--nodes"},
@@ -39,6 +40,14 @@ RENAMED_OPTIONS: dict[str, dict[str, str]] = {
     "emulate": {"--run": "--emulation"},
 }
 """By verb, the new name of each option that had another one."""
+RENAMED_SEARCHES = {
+    "tpe-halving": "tpe",
+    "mraco-literal": "mraco",
+    **dict.fromkeys(
+        ("random", "grid", "coordinate"),
+        "in benchmarks/baseline_searches.py; use descent, the default",
+    ),
+}
 
 
 class _Renamed(argparse.Action):
@@ -53,6 +62,13 @@ class _Renamed(argparse.Action):
     ) -> NoReturn:
         """End with the new name."""
         parser.error(f"{option_string} is now {self.const}")
+
+
+def search_name(text: str) -> str:
+    """Return the name of a search, unless it is a former one."""
+    if text in RENAMED_SEARCHES:
+        raise argparse.ArgumentTypeError(f"{text} is now {RENAMED_SEARCHES[text]}")
+    return text
 
 
 def add_renamed(parser: argparse.ArgumentParser, verb: str) -> None:

@@ -31,6 +31,7 @@ from tuccl.cli.executors import (
 )
 from tuccl.cli.output import warn
 from tuccl.cli.progress import Progress
+from tuccl.cli.renamed import search_name
 from tuccl.cli.verbs.tune_output import print_result
 from tuccl.errors import InputError
 from tuccl.runtime import (
@@ -92,6 +93,7 @@ def add_search(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("the search")
     group.add_argument(
         "--search",
+        type=search_name,
         default="descent",
         help="descent (default); mraco, tpe: by a Parzen estimator; rl, with --policy",
     )

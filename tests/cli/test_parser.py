@@ -12,11 +12,16 @@ from pathlib import Path
 import pytest
 
 from tuccl.cli import main
-from tuccl.cli.completion import SHELLS, completion_script
+from tuccl.cli.completion import _NAMES, SHELLS, completion_script
 from tuccl.cli.parser import VERBS, verb_parsers
-from tuccl.cli.renamed import RENAMED_OPTIONS, RENAMED_VERBS
+from tuccl.cli.renamed import RENAMED_OPTIONS, RENAMED_SEARCHES, RENAMED_VERBS
+from tuccl.tuning import SEARCHES
 
-HEAVY = {"optuna", "networkx", "scipy", "ortools", "rich", "matplotlib", "torch", "dask"}
+HEAVY = {
+    *("optuna", "networkx", "scipy", "ortools", "rich", "matplotlib", "torch", "dask"),
+    # Rooms' own: what verbs import once they run.
+    *("tuccl.synth.methods", "tuccl.tuning.options", "tuccl.runtime.baseline.nccl_best"),
+}
 
 
 def shown(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
@@ -51,6 +56,20 @@ def test_a_former_option_is_refused_by_naming_the_new_one(
     assert refusal([verb, old, "3"], capsys) == (
         f"tuccl {verb}: {old} is now {new} (see tuccl {verb} --help)\n"
     )
+
+
+@pytest.mark.parametrize("words", ["synth --improve", "policy --agent ppo"])
+def test_an_option_that_went_is_refused_with_what_took_its_place(
+    words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert " is now " in refusal(words.split(), capsys)
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED_SEARCHES.items())
+def test_a_former_search_is_refused_by_naming_the_new_one(
+    old: str, new: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert f"--search: {old} is now {new}" in refusal(["tune", "--search", old], capsys)
 
 
 @pytest.mark.parametrize(("old", "new"), RENAMED_VERBS.items())
@@ -178,6 +197,10 @@ def test_bash_completes_verbs_options_choices_and_files(
     assert complete("tuccl completion ") == set(SHELLS)
     assert complete("tuccl bound mach") == {"machine.json"}
     assert complete("tuccl probe --from mach") == {"machine.json"}
+
+
+def test_completion_knows_the_searches() -> None:
+    assert set(_NAMES["search"]) == set(SEARCHES)
 
 
 @pytest.mark.parametrize("shell", SHELLS)
