@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from tuccl.cli.arguments import COLLECTIVES
 from tuccl.cli.parser import VERBS, verb_parsers
-from tuccl.tuning import SEARCHES
 
 __all__ = ["SHELLS", "completion_script"]
 
@@ -16,7 +15,7 @@ _NAMES = {
     "collective": COLLECTIVES,  # a list by comma, of which the first is completed
     "on": ("sim", "mpi", "cuda", "nccl-tests", "mscclpp"),
     "protocol": ("Simple", "LL", "LL128"),
-    "search": tuple(SEARCHES),
+    "search": ("descent", "mraco", "tpe", "rl"),
 }
 """What may follow options whose values the parsers leave to the functions behind."""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tuccl.cli.arguments import (
     add_json,
@@ -35,7 +35,7 @@ from tuccl.cli.verbs.recording import (
 from tuccl.cli.verbs.verify import read_bytes
 from tuccl.errors import InputError
 from tuccl.mscclpp import ExecutionPlan, is_plan
-from tuccl.program import Knobs, Program, max_threads, parse_xml
+from tuccl.program import Knobs, Program, max_threads, parse_xml, replicate
 from tuccl.program import verify as verify_program
 from tuccl.runtime import (
     BASELINES,
@@ -45,14 +45,11 @@ from tuccl.runtime import (
     Executor,
     StepLoop,
     Timing,
-    TracedRun,
-    time_baseline,
 )
-from tuccl.runtime.baseline import collective_stub
-from tuccl.runtime.executors.plan_sim import plan_knobs
 from tuccl.runtime.nccl.versions import nccl_release
-from tuccl.runtime.table.programs import program_dialect
-from tuccl.synth import PLAN_COLLECTIVES, Collective, replicate
+
+if TYPE_CHECKING:
+    from tuccl.runtime import TracedRun
 
 EXAMPLE = "tuccl bench allgather.xml ndv2x2.json -s 1K:1G:x4 --on sim"
 
@@ -187,6 +184,9 @@ def traced_run(args: argparse.Namespace, executor: Executor, timed: Timed) -> Tr
 
 def loaded_program(args: argparse.Namespace, stack: ExitStack) -> tuple[Executor, Program, Knobs]:
     """Return the executor, the verified program in its number of instances, its knobs."""
+    from tuccl.runtime.executors.plan_sim import plan_knobs
+    from tuccl.runtime.table.programs import program_dialect
+
     if len(args.files) != 2:
         raise InputError(
             "expected a program and a topology: bench F.xml T, or bench --baseline nccl -c COLL T"
@@ -215,6 +215,9 @@ def bench_plan(args: argparse.Namespace, stack: ExitStack) -> tuple[Executor, st
     Raises:
         InputError: the plan is not right, or a knob was given, of which the plan has its own.
     """
+    from tuccl.runtime.baseline import collective_stub
+    from tuccl.synth import PLAN_COLLECTIVES, Collective
+
     knobs = ("protocol", "channels", "threads", "buffer")
     if given := [f"--{name}" for name in knobs if getattr(args, name) is not None]:
         raise InputError(f"{', '.join(given)}: a plan has its own knobs; leave them out")
@@ -264,6 +267,8 @@ def bench_baseline(
     args: argparse.Namespace, stack: ExitStack
 ) -> tuple[Executor, str, Iterator[Timed]]:
     """Return the executor, the collective and the timings of a baseline."""
+    from tuccl.runtime import time_baseline
+
     if args.baseline not in (known := (*BASELINES, SYMMETRIC_BASELINE)):
         raise InputError(f"--baseline {args.baseline[:40]}: expected one of {', '.join(known)}")
     if len(args.files) != 1 or not args.collective:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from tuccl.cli.arguments import (
     add_any_order,
@@ -21,22 +21,11 @@ from tuccl.cli.output import check_target, columns, print_json, say, warn
 from tuccl.cli.progress import Progress
 from tuccl.errors import InputError
 from tuccl.program import write_program
-from tuccl.runtime.executors.plan_sim import PlanSimulator, fastest_plan
 from tuccl.runtime.table import hangs_between_hosts
-from tuccl.sketches import load_sketch
-from tuccl.synth import (
-    EXACT_METHODS,
-    METHODS,
-    Collective,
-    Options,
-    SearchResult,
-    SynthesizedProgram,
-    bound,
-    fewest_hops,
-    fork_scratch_bytes,
-)
 from tuccl.topology import Topology, load_machine
-from tuccl.tuning import synthesize
+
+if TYPE_CHECKING:
+    from tuccl.synth import Collective, SearchResult, SynthesizedProgram
 
 _PLANNED = 8  # fastest programs that are tried as plans
 EXAMPLE = "tuccl synth ndv2x2.json -c allgather -s 64M -o allgather.xml"
@@ -56,8 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--method",
         metavar="NAME",
         default="auto",
-        help=f"one of {' '.join(METHODS)}, auto (default): the fastest of them at this size, "
-        f"or {' '.join(EXACT_METHODS)}: a solver's, for a sketch's own costs",
+        help="auto (default): the fastest of all methods at this size; or one by name, like "
+        "packing; taccl: a solver's, for a sketch's own costs (docs/reference/methods.md)",
     )
     parser.add_argument(
         "--chunks",
@@ -105,6 +94,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Synthesize, write the program and print what it is worth."""
+    from tuccl.sketches import load_sketch
+    from tuccl.synth import Collective, Options, fork_scratch_bytes
+    from tuccl.tuning import synthesize
+
     topology = topology_of(args.topology)
     check_target(Path(args.output))
     [name, *rest] = collectives_of(args.collective)
@@ -182,6 +175,9 @@ def _write_plan(
     nbytes: int,
 ) -> int:
     """Write the fastest plan that the fastest programs become, and print what it is worth."""
+    from tuccl.runtime.executors.plan_sim import PlanSimulator, fastest_plan
+    from tuccl.synth import bound
+
     simulator = PlanSimulator(topology, load_machine(args.machine) if args.machine else None)
     programs = result.programs[:_PLANNED]
     best = fastest_plan(simulator, [(p.program, p.knobs) for p in programs], nbytes, args.root)
@@ -268,6 +264,8 @@ def facts_of(
     result: SearchResult, file: str, topology: Topology, collective: Collective, nbytes: int
 ) -> dict[str, object]:
     """Return the facts that ``--json`` prints of the fastest program and of the search."""
+    from tuccl.synth import bound, fewest_hops
+
     best = result.programs[0]
     limit = bound(topology, collective)
     proof = best.proof

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tuccl.errors import InputError
 from tuccl.program import Knobs, Program
-from tuccl.runtime.baseline.msccl_best import best_shipped
-from tuccl.runtime.baseline.nccl_best import nccl_timings, time_nccl
-from tuccl.runtime.baseline.nccl_call import collective_stub, program_once
-from tuccl.runtime.executors.configured_program import ConfiguredProgram, TimedProgram
 from tuccl.runtime.executors.executor import WINDOWS, Executor
 from tuccl.runtime.nccl.versions import NCCL_VERSION
-from tuccl.synth.baseline.msccl_default import MSCCL_DEFAULT_KNOBS, msccl_default
-from tuccl.synth.lowering.lower import lower
 from tuccl.synth.model.collective import Collective
 from tuccl.topology import Topology
+
+if TYPE_CHECKING:
+    from tuccl.runtime.executors.configured_program import ConfiguredProgram, TimedProgram
 
 __all__ = [
     "BASELINES",
@@ -76,6 +73,10 @@ def time_baseline(
         InputError: there is no such default or collective.
         Infeasible: the default has no program for the collective.
     """
+    from tuccl.runtime.baseline.nccl_best import nccl_timings, time_nccl
+    from tuccl.runtime.baseline.nccl_call import collective_stub
+    from tuccl.runtime.executors.configured_program import ConfiguredProgram
+
     if kind not in (known := baselines_on(executor) if kind == SYMMETRIC_BASELINE else BASELINES):
         raise InputError(
             f"baseline {kind[:30]!r} on {executor.name}: expected one of {', '.join(known)}"
@@ -92,6 +93,8 @@ def time_baseline(
         if kind == "nccl-best":
             others = nccl_timings(executor, topology, call, nbytes, version)[:1]
         else:
+            from tuccl.runtime.baseline.msccl_best import best_shipped
+
             others = best_shipped(executor, topology, call, nbytes, version)
         return min([own, *others], key=lambda each: each.timing.us)
     mesh = _msccl(topology, call, kind)
@@ -100,6 +103,11 @@ def time_baseline(
 
 
 def _msccl(topology: Topology, call: Collective, kind: str) -> ConfiguredProgram:
+    from tuccl.runtime.baseline.nccl_call import program_once
+    from tuccl.runtime.executors.configured_program import ConfiguredProgram
+    from tuccl.synth.baseline.msccl_default import MSCCL_DEFAULT_KNOBS, msccl_default
+    from tuccl.synth.lowering.lower import lower
+
     form: Literal["faithful", "robust"] = "faithful" if kind == "msccl-default" else "robust"
 
     def make() -> tuple[Program, int]:
