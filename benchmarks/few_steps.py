@@ -28,7 +28,6 @@ from tuccl.errors import TucclError
 from tuccl.program import Knobs, verify
 from tuccl.sketches import candidate_sketches, full_mesh
 from tuccl.synth import (
-    METHODS,
     Candidates,
     Collective,
     Problem,
@@ -36,6 +35,7 @@ from tuccl.synth import (
     Target,
     lower,
     make_schedule,
+    searched_methods,
     synthesize_best,
 )
 from tuccl.synth.bounds.hops import hop_bound, longest_chain
@@ -145,7 +145,7 @@ def profile_line(topology: Topology, machine: str, name: str, nbytes: int) -> st
         Candidates(
             candidate_sketches(topology, name, nbytes),
             [Knobs("LL", 1, 512)],
-            [m for m in METHODS if m != "greedy" or topology.ranks <= 16],
+            [m for m in searched_methods(unordered=True) if m != "greedy" or topology.ranks <= 16],
             chunk_counts=(1, 2),
         ),
     ).programs

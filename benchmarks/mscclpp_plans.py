@@ -27,11 +27,11 @@ from tuccl.mscclpp import ExecutionPlan
 from tuccl.runtime.executors.plan_sim import PlanSimulator
 from tuccl.sketches import full_mesh
 from tuccl.synth import (
-    METHODS,
     PLAN_COLLECTIVES,
     Collective,
     Problem,
     Schedule,
+    find_method,
     lower,
     make_schedule,
 )
@@ -45,7 +45,7 @@ SIZES = tuple(1 << bits for bits in range(10, 31, 2))
 MADE_FOR = (1 << 20, 1 << 12)  # sizes that methods look at
 # By hosts: methods with the sizes and the chunks a rank of each.
 METHOD_NAMES = {
-    1: (("allpairs", (1,)), ("allpairs-paired", (1,))),
+    1: (("allpairs", (1,)), ("allpairs:paired", (1,))),
     2: (("hierarchical3", (1,)), ("hierarchical2", (1,))),
 }
 TOP = (1 << 32) - 1
@@ -91,7 +91,7 @@ def ours(machine: Topology, collective: str, in_place: bool) -> Iterator[Executi
                         continue
     schedules: dict[tuple[object, ...], Schedule] = {}
     for method, chunk_counts in METHOD_NAMES[hosts]:
-        if name not in METHODS[method].collectives:
+        if name not in find_method(method).collectives:
             continue
         for nbytes, chunks in product(MADE_FOR[: 3 - hosts], chunk_counts):
             call = Collective(name, machine.ranks)

@@ -13,7 +13,13 @@ if TYPE_CHECKING:
     from tuccl.synth.choose import SearchResult, synthesize_best
     from tuccl.synth.lowering.limits import fork_end, fork_scratch_bytes
     from tuccl.synth.lowering.lower import Placement, lower
-    from tuccl.synth.methods import EXACT_METHODS, METHODS, make_schedule, searched_methods
+    from tuccl.synth.methods import (
+        EXACT_METHODS,
+        METHODS,
+        find_method,
+        make_schedule,
+        searched_methods,
+    )
     from tuccl.synth.model.collective import COLLECTIVES, Collective
     from tuccl.synth.model.problem import Options, Problem, ScheduleChoice
     from tuccl.synth.model.schedule import Schedule
@@ -43,6 +49,7 @@ __all__ = [
     "Target",
     "bound",
     "fewest_hops",
+    "find_method",
     "fork_end",
     "fork_scratch_bytes",
     "lower",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from tuccl.errors import Infeasible, InputError
+from tuccl.errors import Infeasible
 from tuccl.program import Knobs, Program
 from tuccl.simulation import MachineClass, Network, simulate
 from tuccl.sketches import Sketch
@@ -16,7 +16,7 @@ from tuccl.synth.bounds.hops import fewest_hops, longest_chain
 from tuccl.synth.bounds.link_load import fraction_of_bound
 from tuccl.synth.classic.local_routes import slowest
 from tuccl.synth.lowering.lower import claims_size, lower
-from tuccl.synth.methods import EXACT_METHODS, METHODS, searched_methods
+from tuccl.synth.methods import EXACT_METHODS, find_method, searched_methods
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.schedule import Proof, Schedule
 from tuccl.topology import Topology, network
@@ -27,9 +27,9 @@ _MOST_CHUNKS = 8
 # The order in which methods are tried where latency decides, and where bandwidth does.
 _FOR_LATENCY = [
     "allpairs",
-    "allpairs-paired",
-    "allpairs-any-order",
-    "allpairs-paired-any-order",
+    "allpairs:paired",
+    "allpairs:any-order",
+    "allpairs:paired-any-order",
     "recursive",
     "hierarchical2",
     "fewstep",
@@ -50,7 +50,7 @@ _FOR_BANDWIDTH = [
     "pipelined",
     "allpairs",
     "hierarchical-rings",
-    "allpairs-paired",
+    "allpairs:paired",
     "ring",
     "recursive",
     "greedy",
@@ -180,7 +180,7 @@ class Candidates:
         sketches: The sketches, the most promising first.
         knobs: Protocols, channels and threads to choose from. Schedules are judged by those that
             suit the size; for the fastest, the others are tried too.
-        methods: Names in `METHODS` or `EXACT_METHODS`.
+        methods: Names of `find_method`.
         chunk_counts: Chunks per rank; None: those that each method finds worth a try.
         allows: Whether a schedule may run by some knobs.
     """
@@ -193,9 +193,8 @@ class Candidates:
 
     def __post_init__(self) -> None:
         """Refuse methods that do not exist."""
-        names = (*METHODS, *EXACT_METHODS)
-        if unknown := [m for m in self.methods if m not in names]:
-            raise InputError(f"method {unknown[0][:40]!r}: expected one of {', '.join(names)}")
+        for name in self.methods:
+            find_method(name)
 
     def ordered(self, target: Target) -> list[tuple[Sketch, str]]:
         """Return the pairs of sketch and method, those that the bound favours at this size first.
@@ -208,15 +207,17 @@ class Candidates:
             if len(self.methods) == 1
             or name in EXACT_METHODS
             or (
-                sketch.ranks <= METHODS[name].most_ranks
-                and target.collective.name in METHODS[name].collectives
+                sketch.ranks <= find_method(name).most_ranks
+                and target.collective.name in find_method(name).collectives
             )
         ]
         if len(self.methods) > 1:
             large = target.favours_bandwidth(self.sketches[0])
             order = _FOR_BANDWIDTH if large else _FOR_LATENCY
             position = {
-                name: order.index(name) if name in order else len(order) for name in METHODS
+                name: order.index(name) if name in order else len(order)
+                for name in self.methods
+                if name not in EXACT_METHODS
             }
             pairs.sort(
                 key=lambda p: (position.get(p[2], 0) // 3 + p[0], p[0], position.get(p[2], 0))
@@ -225,7 +226,7 @@ class Candidates:
 
     def counts(self, target: Target, sketch: Sketch, name: str) -> Sequence[int]:
         """Return the chunks per rank to try."""
-        method = METHODS.get(name) or EXACT_METHODS[name]
+        method = find_method(name)
         choose = method.choose_chunk_counts
         if self.chunk_counts or not choose or target.collective.name not in method.collectives:
             return self.chunk_counts or method.chunk_counts

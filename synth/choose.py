@@ -11,7 +11,7 @@ from tuccl.errors import Infeasible
 from tuccl.program import Knobs
 from tuccl.sketches import Sketch
 from tuccl.synth.candidates import Candidates, SynthesizedProgram, Target
-from tuccl.synth.methods import EXACT_METHODS, METHODS, make_schedule
+from tuccl.synth.methods import EXACT_METHODS, METHODS, find_method, make_schedule
 from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.solver import Budget
@@ -144,7 +144,7 @@ class _Search:
                 begun = time.monotonic()
                 schedule = make_schedule(problem, method, options)
                 seconds = time.monotonic() - begun
-                self.work_s += (METHODS.get(method) or EXACT_METHODS[method]).effort_s
+                self.work_s += find_method(method).effort_s
                 self.lower_first(schedule, sketch, seconds)
             except Infeasible as why:
                 self.reasons.append(f"{what}: {why}")

@@ -1,9 +1,9 @@
-"""The methods that make schedules, by name."""
+"""The methods that make schedules, by name, and their variants."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from tuccl.errors import Infeasible, InputError
@@ -35,7 +35,14 @@ from tuccl.synth.packing.pipelined import PIPELINED_COLLECTIVES, pipelined, pipe
 from tuccl.synth.taccl.taccl import taccl
 from tuccl.topology import Topology
 
-__all__ = ["EXACT_METHODS", "METHODS", "Method", "make_schedule", "searched_methods"]
+__all__ = [
+    "EXACT_METHODS",
+    "METHODS",
+    "Method",
+    "find_method",
+    "make_schedule",
+    "searched_methods",
+]
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,7 @@ class Method:
             limits count them instead of the clock's.
         solver: Whether it runs OR-Tools, within the budget of the options.
         sizeless: Names of the collectives whose schedules are the same at every size.
+        variants: Other forms of it, each named like it, with a colon and what differs.
     """
 
     name: str
@@ -70,6 +78,7 @@ class Method:
     effort_s: float = 0.01
     solver: bool = False
     sizeless: frozenset[str] = frozenset()
+    variants: tuple[Method, ...] = ()
 
 
 _UNROOTED = frozenset(name for name in COLLECTIVES if not Collective(name, 2).rooted)
@@ -78,11 +87,22 @@ _ALLPAIRS_SIZELESS = frozenset({"allgather", "alltoall", "scatter", "gather"})
 # Each chunk may be summed in a thread block of its own.
 _ALLPAIRS_CHUNKS = (1, 2, 4, 8)
 # Whether pairs of ranks send as one, whether sums take values as they arrive, and what for.
-_ALLPAIRS_FORMS = (
-    (False, False, ALLPAIRS_COLLECTIVES),
-    (False, True, UNORDERED_COLLECTIVES),
-    (True, False, PAIRED_COLLECTIVES),
-    (True, True, UNORDERED_COLLECTIVES),
+_ALLPAIRS_VARIANTS = (
+    ("", False, False, ALLPAIRS_COLLECTIVES),
+    (":paired", True, False, PAIRED_COLLECTIVES),
+    (":any-order", False, True, UNORDERED_COLLECTIVES),
+    (":paired-any-order", True, True, UNORDERED_COLLECTIVES),
+)
+_ALLPAIRS, *_VARIANTS = (
+    Method(
+        f"allpairs{variant}",
+        collectives,
+        partial(allpairs, paired=paired, unordered=unordered),
+        _ALLPAIRS_CHUNKS,
+        bitwise_equal=not unordered,
+        sizeless=frozenset() if unordered else _ALLPAIRS_SIZELESS & collectives,
+    )
+    for variant, paired, unordered, collectives in _ALLPAIRS_VARIANTS
 )
 
 METHODS: dict[str, Method] = {
@@ -96,17 +116,7 @@ METHODS: dict[str, Method] = {
             recursive,
             sizeless=RECURSIVE_COLLECTIVES - {"allreduce"},
         ),
-        *(
-            Method(
-                f"allpairs{'-paired' * paired}{'-any-order' * unordered}",
-                collectives,
-                partial(allpairs, paired=paired, unordered=unordered),
-                _ALLPAIRS_CHUNKS,
-                bitwise_equal=not unordered,
-                sizeless=frozenset() if unordered else _ALLPAIRS_SIZELESS & collectives,
-            )
-            for paired, unordered, collectives in _ALLPAIRS_FORMS
-        ),
+        replace(_ALLPAIRS, variants=tuple(_VARIANTS)),
         Method("hierarchical2", HIERARCHICAL2_COLLECTIVES, hierarchical2, sizeless=_ALLGATHER),
         Method(
             "hierarchical-rings",
@@ -148,24 +158,37 @@ EXACT_METHODS: dict[str, Method] = {
 def searched_methods(*, unordered: bool = False) -> tuple[str, ...]:
     """Return the names that searches try: with ``unordered`` also those without equal results.
 
-    >>> "allpairs-any-order" in searched_methods()
-    False
+    >>> [name for name in searched_methods() if name.startswith("allpairs")]
+    ['allpairs', 'allpairs:paired']
     """
-    return tuple(m.name for m in METHODS.values() if m.bitwise_equal or unordered)
+    forms = (form for method in METHODS.values() for form in (method, *method.variants))
+    return tuple(form.name for form in forms if form.bitwise_equal or unordered)
+
+
+def find_method(name: str) -> Method:
+    """Return the method or the variant of that name.
+
+    Raises:
+        InputError: there is none; names those that there are.
+    """
+    names = (*searched_methods(unordered=True), *EXACT_METHODS)
+    if name not in names:
+        if (variant := name.replace("-", ":", 1)) in names:
+            raise InputError(f"method {name} is now {variant}")
+        raise InputError(f"method {name[:40]!r}: expected one of {', '.join(names)}")
+    base = name.partition(":")[0]
+    method = METHODS.get(base) or EXACT_METHODS[base]
+    return next(form for form in (method, *method.variants) if form.name == name)
 
 
 def make_schedule(problem: Problem, method: str, options: Options = DEFAULT_OPTIONS) -> Schedule:
-    """Return the schedule of `method`, a name in `METHODS` or `EXACT_METHODS`, for `problem`.
+    """Return the schedule of `method`, a name that `find_method` knows, for `problem`.
 
     Raises:
         Infeasible: the method cannot do it under this sketch; the message names the rule.
         InputError: there is no such method, or it lacks its solver.
     """
-    entry = METHODS.get(method) or EXACT_METHODS.get(method)
-    if entry is None:
-        names = ", ".join((*METHODS, *EXACT_METHODS))
-        raise InputError(f"unknown method {method[:40]!r}, expected one of: {names}")
-    name = problem.collective.name
+    entry, name = find_method(method), problem.collective.name
     if name not in entry.collectives:
         able = ", ".join(m.name for m in METHODS.values() if name in m.collectives)
         raise Infeasible(f"{method} does not do {name}; these methods do: {able}")

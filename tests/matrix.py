@@ -16,7 +16,16 @@ from tuccl.planners import chunk_counts
 from tuccl.program import Knobs, Program, element_bytes
 from tuccl.runtime.executors.executor import MSCCL_LOOP, StepLoop
 from tuccl.sketches import Sketch, candidate_sketches, full_mesh
-from tuccl.synth import METHODS, Collective, Problem, lower, make_schedule, msccl_default
+from tuccl.synth import (
+    METHODS,
+    Collective,
+    Problem,
+    find_method,
+    lower,
+    make_schedule,
+    msccl_default,
+    searched_methods,
+)
 from tuccl.synth.baseline.nccl import nccl_program
 from tuccl.topology import Topology, join, keep_gpus, load_profile
 
@@ -35,7 +44,7 @@ DEFAULTS = {"msccl-default": tuple(sorted(METHODS["allpairs"].collectives))}
 PAIRS = tuple(
     (method, name)
     for method, names in (
-        *((m.name, tuple(sorted(m.collectives))) for m in METHODS.values()),
+        *((m, tuple(sorted(find_method(m).collectives))) for m in searched_methods(unordered=True)),
         *DEFAULTS.items(),
         *NCCL.items(),
     )

@@ -11,7 +11,7 @@ from tuccl.runtime import NCCL_VERSION, LookupTable
 from tuccl.runtime.table import PREFERENCES
 from tuccl.runtime.table.programs import program_dialect
 from tuccl.sketches import Sketch
-from tuccl.synth import EXACT_METHODS, METHODS
+from tuccl.synth import find_method
 from tuccl.synth.lowering.limits import limits_of
 from tuccl.tuning.rl.policy import Policy
 from tuccl.tuning.rl.search import RlSearch
@@ -54,8 +54,8 @@ class TuneOptions:
         start: A table whose points searches begin with.
         any_order: Also programs whose ranks add in different orders, so that results may differ
             in the last bit.
-        methods: Names in `tuccl.synth.METHODS` or `EXACT_METHODS` that make the programs; none: all
-            of the former. Beside a solver's, `greedy` chooses the sketches that it runs on.
+        methods: Names of `tuccl.synth.find_method` that make the programs; none: all but
+            solvers. Beside a solver's, `greedy` chooses the sketches that it runs on.
         sketches: The sketches to make programs on; none: those that the topology suggests.
         policy: A trained policy: ``rl`` follows it, other searches begin with its points.
         job: The training job that makes the calls; with it the result says where nothing lossless
@@ -91,12 +91,11 @@ class TuneOptions:
         """
         if self.search not in SEARCHES:
             raise InputError(f"search {self.search[:30]!r}: expected one of {', '.join(SEARCHES)}")
-        known = (*METHODS, *EXACT_METHODS)
-        if unknown := [method for method in self.methods if method not in known]:
-            raise InputError(f"method {unknown[0][:40]!r}: expected one of {', '.join(known)}")
+        for method in self.methods:
+            find_method(method)
         of = [sketch.name for sketch in self.sketches]
         if twice := [name for name in of if of.count(name) > 1]:
-            raise InputError(f"sketch {twice[0][:60]!r} is there twice: give each a name")
+            raise InputError(f"duplicate sketch {twice[0][:60]!r}: give each its own name")
         if self.policy is not None and self.policy.of_nccl != (self.dialect == "nccl"):
             raise InputError(
                 "policy: trained on NCCL's own configurations; use it with --dialect nccl"

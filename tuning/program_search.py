@@ -63,7 +63,7 @@ def synthesize(
         topology: The machine.
         collective: Its name, or a `Collective` with a root.
         size: The whole array that it is to be fast at, in bytes or as "16M".
-        method: A name in `tuccl.synth.METHODS` or `EXACT_METHODS`; "auto": the searched ones.
+        method: A name of `tuccl.synth.find_method`; "auto": the searched ones.
         sketch: The links that may be used; None: `candidate_sketches`.
         protocol: Simple, LL or LL128; LL128 only where it keeps data whole.
         channels: Instances of the program side by side.

@@ -19,7 +19,6 @@ from tuccl.sketches import Sketch
 from tuccl.sketches.parameters import SketchSpace
 from tuccl.synth import (
     EXACT_METHODS,
-    METHODS,
     PLAN_COLLECTIVES,
     Collective,
     Options,
@@ -27,6 +26,7 @@ from tuccl.synth import (
     Problem,
     Schedule,
     ScheduleChoice,
+    find_method,
     lower,
     make_schedule,
     msccl_default,
@@ -34,7 +34,6 @@ from tuccl.synth import (
     searched_methods,
 )
 from tuccl.synth.lowering.limits import limits_of
-from tuccl.synth.methods import Method
 from tuccl.synth.model.solver import Budget
 from tuccl.topology import Path, Topology, machine_of, path
 from tuccl.tuning.searches.descent import STAND_IN
@@ -60,7 +59,6 @@ DEFAULT_METHODS: Mapping[str, Literal["faithful", "robust"]] = {
 # Methods that take long: sizes of one class share a schedule, made for the class's own size.
 _COSTLY = frozenset({"greedy", *EXACT_METHODS})
 _SOLVE_S = 10.0
-_ALL_METHODS: Mapping[str, Method] = {**METHODS, **EXACT_METHODS}
 _SIZE_CLASSES = (16 << 10, 1 << 20, 64 << 20)
 _ELEMENT_BYTES = 4
 _LL128_CAPABILITIES = (70, 80, 90, 100, 120)
@@ -149,10 +147,10 @@ class ProgramCache:
         for method in DEFAULT_METHODS:
             yield ScheduleChoice(sketches[-1].name, method, 1)
         name = self.collective.name
-        methods = [method for method in self._methods if name in _ALL_METHODS[method].collectives]
+        methods = [method for method in self._methods if name in find_method(method).collectives]
         named = [s for s in sketches if not self._sketches or s.name in self._sketches]
         for sketch, method in product(named, methods):
-            counts = set(_ALL_METHODS[method].chunk_counts)
+            counts = set(find_method(method).chunk_counts)
             if method in EXACT_METHODS:
                 counts.add(sketch.chunks_per_rank)
             for chunks in sorted(counts):
@@ -226,8 +224,10 @@ class ProgramCache:
     def _schedule(self, sketch: Sketch, choice: ScheduleChoice, nbytes: int) -> _NumberedSchedule:
         """The schedule of ``choice`` on ``sketch``; raises Infeasible where there is none."""
         size = _size_class(nbytes) if choice.method in _COSTLY else nbytes
-        method = _ALL_METHODS.get(choice.method)
-        if method is None or self.collective.name in method.sizeless:
+        if (
+            choice.method in DEFAULT_METHODS
+            or self.collective.name in find_method(choice.method).sizeless
+        ):
             size = 1
         if sketch not in self._sketch_keys:
             self._sketch_keys[sketch] = _sketch_key(sketch)

@@ -40,7 +40,8 @@ def allpairs(
     Raises:
         Infeasible: the sketch lacks the link between a pair that must talk.
     """
-    method = "allpairs" + "-paired" * paired + "-any-order" * unordered
+    variant = "-".join(["paired"] * paired + ["any-order"] * unordered)
+    method = f"allpairs{':' * bool(variant)}{variant}"
     trace = Trace(problem.collective, problem.chunks_per_rank, method)
     if unordered:
         _require_all(trace, problem.sketch)

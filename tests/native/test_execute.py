@@ -18,10 +18,21 @@ from tuccl.errors import Infeasible, InputError, Stuck
 from tuccl.execution import Call, run_in_threads
 from tuccl.program import Knobs, Program, parse_xml, verify
 from tuccl.sketches import Sketch, full_mesh
-from tuccl.synth import METHODS, Collective, Problem, lower, make_schedule
+from tuccl.synth import (
+    Collective,
+    Problem,
+    find_method,
+    lower,
+    make_schedule,
+    searched_methods,
+)
 from tuccl.topology import join, keep_gpus, load_profile
 
-PAIRS = [(m.name, name) for m in METHODS.values() for name in sorted(m.collectives)]
+PAIRS = [
+    (method, name)
+    for method in searched_methods(unordered=True)
+    for name in sorted(find_method(method).collectives)
+]
 LAYOUTS = ((1, 2), (1, 3), (1, 5), (2, 2), (1, 8), (2, 3), (3, 4), (2, 8))  # hosts x GPUs
 DATATYPES = (
     *("int8", "uint8", "int32", "uint32", "int64", "uint64"),

@@ -14,9 +14,15 @@ import numpy as np
 import pytest
 
 from tuccl._native import emulate_gpus, run_on_data
-from tuccl.synth import METHODS
+from tuccl.synth import METHODS, searched_methods
 
-METHOD_NAMES = (*METHODS, "msccl-default", "nccl-ring", "nccl-tree", "nccl-p2p")
+METHOD_NAMES = (
+    *searched_methods(unordered=True),
+    "msccl-default",
+    "nccl-ring",
+    "nccl-tree",
+    "nccl-p2p",
+)
 PATIENCE_S = 120.0
 RUNNER = Path(__file__).resolve().parents[2] / "build" / "tsan" / "run_calls"
 PARTS = 16  # of the soak's runs of a method, for as many processes as there are

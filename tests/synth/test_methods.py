@@ -12,12 +12,22 @@ import pytest
 from tuccl.errors import Infeasible, InputError
 from tuccl.program import Program, parse_xml, to_xml, verify
 from tuccl.sketches import Sketch, candidate_sketches, full_mesh
-from tuccl.synth import METHODS, Collective, Problem, Schedule, lower, make_schedule
+from tuccl.synth import (
+    METHODS,
+    Collective,
+    Problem,
+    Schedule,
+    find_method,
+    lower,
+    make_schedule,
+    searched_methods,
+)
 from tuccl.synth.model.certificate import verify_schedule
 from tuccl.topology import PROFILES, Topology, join, keep_gpus, load_profile
 
 NAMES = ("allgather", "reduce-scatter", "allreduce", "alltoall", "broadcast", "reduce")
-PAIRS = [(m.name, name) for m in METHODS.values() for name in sorted(m.collectives)]
+FORMS_OF_METHODS = [find_method(name) for name in searched_methods(unordered=True)]
+PAIRS = [(m.name, name) for m in FORMS_OF_METHODS for name in sorted(m.collectives)]
 LAYOUTS = (
     *([0] * 2, [0] * 3, [0] * 5, [0] * 8),
     *([0, 1], [0, 0, 1, 1], [0, 0, 0, 1, 1], [0, 0, 1, 1, 2, 2], [0] * 4 + [1] * 4 + [2] * 4),
@@ -56,7 +66,7 @@ def assert_sound(
 
 
 @pytest.mark.parametrize(
-    ("method", "name"), [(m.name, name) for m in METHODS.values() for name in sorted(m.sizeless)]
+    ("method", "name"), [(m.name, name) for m in FORMS_OF_METHODS for name in sorted(m.sizeless)]
 )
 def test_a_sizeless_method_makes_one_schedule_for_all_sizes(method: str, name: str) -> None:
     topology = join(load_profile("v100x4"), 2)
@@ -167,7 +177,7 @@ def test_in_place_is_claimed_where_nccl_users_need_it(
     name: str, mesh: Callable[..., Sketch]
 ) -> None:
     collective = Collective(name, 8)
-    for method in METHODS.values():
+    for method in FORMS_OF_METHODS:
         if name in method.collectives and method.name != "rings":
             sketch = mesh([0] * 4 + [1] * 4)
             try:
@@ -177,6 +187,24 @@ def test_in_place_is_claimed_where_nccl_users_need_it(
             program = lower(schedule)
             assert program.in_place, method.name
             assert program.out_of_place, method.name
+
+
+def test_allpairs_is_one_method_with_variants() -> None:
+    assert [name for name in METHODS if name.startswith("allpairs")] == ["allpairs"]
+    searched = [name for name in searched_methods(unordered=True) if name.startswith("allpairs")]
+    variants = ["allpairs:paired", "allpairs:any-order", "allpairs:paired-any-order"]
+    assert searched == ["allpairs", *variants]
+    assert [name for name in searched_methods() if ":" in name] == ["allpairs:paired"]
+
+
+@pytest.mark.parametrize("variant", ["paired", "any-order", "paired-any-order"])
+def test_the_former_name_of_a_variant_is_refused_by_naming_the_new_one(
+    variant: str, mesh: Callable[..., Sketch]
+) -> None:
+    problem = Problem(Collective("allreduce", 4), mesh([0] * 4), 1, 1024)
+    with pytest.raises(InputError, match=f"allpairs-{variant} is now allpairs:{variant}$"):
+        make_schedule(problem, f"allpairs-{variant}")
+    assert make_schedule(problem, f"allpairs:{variant}").method == f"allpairs:{variant}"
 
 
 def test_refusals_name_the_rule(mesh: Callable[..., Sketch]) -> None:
@@ -198,7 +226,7 @@ def test_refusals_name_the_rule(mesh: Callable[..., Sketch]) -> None:
         make_schedule(Problem(Collective("alltoall", 4), gated, 1, 1024), "ring")
     with pytest.raises(InputError, match="same number"):
         make_schedule(Problem(Collective("alltoall", 3), gated, 1, 1024), "greedy")
-    with pytest.raises(InputError, match="unknown method"):
+    with pytest.raises(InputError, match="expected one of ring, "):
         make_schedule(Problem(Collective("alltoall", 4), gated, 1, 1024), "x" * 500)
     with pytest.raises(InputError, match="at least 1"):
         make_schedule(Problem(Collective("alltoall", 4), gated, 0, 1024), "greedy")
@@ -240,7 +268,7 @@ def programs_of(profile: str, ranks: int) -> Iterator[Program]:
         for name in NAMES:
             collective = Collective(name, ranks, root=ranks - 1)
             for sketch in (candidate_sketches(t, name, 1 << 20)[0], full_mesh(t)):
-                for method in METHODS.values():
+                for method in FORMS_OF_METHODS:
                     if name in method.collectives:
                         try:
                             yield lower(

@@ -87,7 +87,7 @@ def test_an_interrupted_solve_ends_the_tune(
         (TuneOptions(methods=("rings", "tacl")), "method 'tacl': expected one of ring, .*taccl"),
         (
             TuneOptions(sketches=2 * candidate_sketches(load_profile("v100x4"), "allgather", SIZE)),
-            "sketch 'full-mesh' is there twice",
+            "duplicate sketch 'full-mesh'",
         ),
     ],
 )
