@@ -45,7 +45,7 @@ SIZES = tuple(1 << bits for bits in range(10, 31, 2))
 MADE_FOR = (1 << 20, 1 << 12)  # sizes that methods look at
 # By hosts: methods with the sizes and the chunks a rank of each.
 METHOD_NAMES = {
-    1: (("allpairs", (1,)), ("allpairs:paired", (1,))),
+    1: (("allpairs", (1,)), ("allpairs+paired", (1,))),
     2: (("hierarchical3", (1,)), ("hierarchical2", (1,))),
 }
 TOP = (1 << 32) - 1

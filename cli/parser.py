@@ -173,7 +173,9 @@ def run(argv: list[str] | None = None) -> int:
         # The reader went away (`| head`): not our error, and stdout must not be flushed again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
+        if str(interrupt):
+            say(f"tuccl {args.verb}: {one_line(str(interrupt))}")
         goes_on = "; continue with --resume" if args.verb in ("tune", "train") else ""
         say(f"tuccl {args.verb}: interrupted; nothing half-written is left{goes_on}")
         return INTERRUPTED

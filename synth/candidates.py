@@ -27,9 +27,9 @@ _MOST_CHUNKS = 8
 # The order in which methods are tried where latency decides, and where bandwidth does.
 _FOR_LATENCY = [
     "allpairs",
-    "allpairs:paired",
-    "allpairs:any-order",
-    "allpairs:paired-any-order",
+    "allpairs+paired",
+    "allpairs+any-order",
+    "allpairs+paired+any-order",
     "recursive",
     "hierarchical2",
     "fewstep",
@@ -50,7 +50,7 @@ _FOR_BANDWIDTH = [
     "pipelined",
     "allpairs",
     "hierarchical-rings",
-    "allpairs:paired",
+    "allpairs+paired",
     "ring",
     "recursive",
     "greedy",

@@ -63,7 +63,7 @@ class Method:
             limits count them instead of the clock's.
         solver: Whether it runs OR-Tools, within the budget of the options.
         sizeless: Names of the collectives whose schedules are the same at every size.
-        variants: Other forms of it, each named like it, with a colon and what differs.
+        variants: Other forms of it, each named like it, with a plus and what differs.
     """
 
     name: str
@@ -89,9 +89,9 @@ _ALLPAIRS_CHUNKS = (1, 2, 4, 8)
 # Whether pairs of ranks send as one, whether sums take values as they arrive, and what for.
 _ALLPAIRS_VARIANTS = (
     ("", False, False, ALLPAIRS_COLLECTIVES),
-    (":paired", True, False, PAIRED_COLLECTIVES),
-    (":any-order", False, True, UNORDERED_COLLECTIVES),
-    (":paired-any-order", True, True, UNORDERED_COLLECTIVES),
+    ("+paired", True, False, PAIRED_COLLECTIVES),
+    ("+any-order", False, True, UNORDERED_COLLECTIVES),
+    ("+paired+any-order", True, True, UNORDERED_COLLECTIVES),
 )
 _ALLPAIRS, *_VARIANTS = (
     Method(
@@ -159,7 +159,7 @@ def searched_methods(*, unordered: bool = False) -> tuple[str, ...]:
     """Return the names that searches try: with ``unordered`` also those without equal results.
 
     >>> [name for name in searched_methods() if name.startswith("allpairs")]
-    ['allpairs', 'allpairs:paired']
+    ['allpairs', 'allpairs+paired']
     """
     forms = (form for method in METHODS.values() for form in (method, *method.variants))
     return tuple(form.name for form in forms if form.bitwise_equal or unordered)
@@ -173,10 +173,10 @@ def find_method(name: str) -> Method:
     """
     names = (*searched_methods(unordered=True), *EXACT_METHODS)
     if name not in names:
-        if (variant := name.replace("-", ":", 1)) in names:
+        if (variant := name.replace("-paired", "+paired").replace("-any", "+any")) in names:
             raise InputError(f"method {name} is now {variant}")
         raise InputError(f"method {name[:40]!r}: expected one of {', '.join(names)}")
-    base = name.partition(":")[0]
+    base = name.partition("+")[0]
     method = METHODS.get(base) or EXACT_METHODS[base]
     return next(form for form in (method, *method.variants) if form.name == name)
 

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -45,7 +46,7 @@ from tuccl.tuning.tuned_table import (
 from tuccl.tuning.tuner import TaskResult
 from tuccl.tuning.work import Progress, Work, no_progress, report_states
 from tuccl.tuning.workers import search_in_processes
-from tuccl.units import Size, sizes_bytes
+from tuccl.units import Size, format_bytes, sizes_bytes
 
 __all__ = [
     "Progress",
@@ -74,7 +75,8 @@ def tune(
     A size is tuned at the `aligned_size` near it, and sizes go from small to large, each search
     starting from the best points of the one before. Measurements are kept in a study next to the
     table: an interrupted tune goes on with ``resume`` and ends as it would have without the
-    interruption. The table is written once, at the end.
+    interruption. The table is written once, at the end; on an interrupt, with the sizes that are
+    finished, and the KeyboardInterrupt says which are missing.
 
     Args:
         topology: The machine.
@@ -147,35 +149,39 @@ def tune_tasks(
     start = time.monotonic()
     options = replace(options, nccl_version=nccl_release(options.nccl_version))
     options.check()
-    names = dict.fromkeys(collective for collective, _, _ in tasks)
-    calls = [Collective(c, topology.ranks, options.root) for c in names]
     check_target(out)
     baseline = executor.default_baseline
     if baseline == "nccl" and executor.simulated:
         baseline = f"nccl {options.nccl_version}"
-    other_entries, other_files = entries_to_keep(
-        out,
-        signature(topology),
-        options.dialect,
-        baseline,
-        executor,
-        _sizes(tasks, options.root),
-    )
+    kept = partial(entries_to_keep, out, signature(topology), options.dialect, baseline, executor)
+    other_entries, other_files = kept(_sizes(tasks, options.root))
     studies = Studies(out, resume=options.resume, url=options.storage)
     work = Work(executor, executor.topology or topology, options, out)
     try:
         work.add_tasks(tasks)
         with storage_failures(studies.where):
-            results = _results(work, studies, progress, options.deadline(start))
+            interrupted = not _searched(work, studies, progress, options.deadline(start))
+            results = _results(work, studies)
     finally:
         studies.close()
-    check_searched(options.seconds, [r.evaluations for r in results if r.grid_size])
+    if interrupted:
+        finished = [(r.task.collective, r.task.nbytes, 0) for r in results]
+        missing = _missing_text(out, tasks, finished)
+        if not results:
+            raise KeyboardInterrupt(missing)
+        other_entries, other_files = kept(_sizes(finished, options.root))
+    else:
+        check_searched(options.seconds, [r.evaluations for r in results if r.grid_size])
+    names = dict.fromkeys(result.task.collective for result in results)
+    calls = [Collective(name, topology.ranks, options.root) for name in names]
     entries, files = _entries(results, calls, work)
     table = new_table(
         topology, [*entries, *other_entries], options.dialect, executor.label, baseline
     )
     files += other_files
     table = save_table(table, out, topology, files)
+    if interrupted:
+        raise KeyboardInterrupt(missing)
     studies.finish()
     tuned = tuple(_summary(r, table, options.root) for r in results)
     result = TuneResult(
@@ -198,6 +204,20 @@ def tune_tasks(
     return TunedTable(out, table, topology, held, result)
 
 
+def _missing_text(
+    out: Path, tasks: Sequence[tuple[str, int, int]], finished: Sequence[tuple[str, int, int]]
+) -> str:
+    """Return in a line the sizes that an interrupted tune leaves out."""
+    missing: dict[str, list[str]] = {}
+    for collective, nbytes, _ in tasks:
+        if (collective, nbytes, 0) not in finished:
+            missing.setdefault(collective, []).append(format_bytes(nbytes))
+    many = "1 size is in" if len(finished) == 1 else f"{len(finished)} sizes are in"
+    written = f"{out}: {many}" if finished else "no size is finished"
+    without = "; ".join(f"{name} {' '.join(each)}" for name, each in missing.items())
+    return f"{written}; missing: {without}"
+
+
 def _sizes(
     tasks: Sequence[tuple[str, int, int]], root: int
 ) -> dict[tuple[str, int | None], list[int]]:
@@ -208,21 +228,28 @@ def _sizes(
     return sizes
 
 
-def _results(work: Work, studies: Studies, progress: Progress, deadline: float) -> list[TaskResult]:
-    """The result of every task, searched here, by workers, or by others before."""
+def _searched(work: Work, studies: Studies, progress: Progress, deadline: float) -> bool:
+    """Search every task, here or by workers; False: interrupted."""
     queue = work.queue(studies)
-    if work.options.scheduler is not None:
-        search_on_dask(work, queue, studies, progress, deadline)
-    elif work.options.workers > 1:
-        search_in_processes(work, queue, studies, progress, deadline)
-    else:
-        work.search(queue, studies, progress, deadline)
-    states = queue.states()
-    report_states(states, progress)
     try:
-        return [
-            msgspec.json.decode(states[task].result or b"", type=TaskResult) for task in work.tasks
-        ]
+        if work.options.scheduler is not None:
+            search_on_dask(work, queue, studies, progress, deadline)
+        elif work.options.workers > 1:
+            search_in_processes(work, queue, studies, progress, deadline)
+        else:
+            work.search(queue, studies, progress, deadline)
+    except KeyboardInterrupt:
+        return False
+    report_states(queue.states(), progress)
+    return True
+
+
+def _results(work: Work, studies: Studies) -> list[TaskResult]:
+    """The results of the tasks that are finished."""
+    states = work.queue(studies).states()
+    results = [states[task].result for task in work.tasks]
+    try:
+        return [msgspec.json.decode(each, type=TaskResult) for each in results if each is not None]
     except msgspec.DecodeError as error:
         raise InputError(
             f"{studies.where}: holds a result of another release ({str(error)[:80]}); "

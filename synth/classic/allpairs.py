@@ -40,8 +40,7 @@ def allpairs(
     Raises:
         Infeasible: the sketch lacks the link between a pair that must talk.
     """
-    variant = "-".join(["paired"] * paired + ["any-order"] * unordered)
-    method = f"allpairs{':' * bool(variant)}{variant}"
+    method = "allpairs" + "+paired" * paired + "+any-order" * unordered
     trace = Trace(problem.collective, problem.chunks_per_rank, method)
     if unordered:
         _require_all(trace, problem.sketch)

@@ -310,7 +310,7 @@ def test_a_reader_that_goes_away_is_no_error(work: Path) -> None:
     assert done.stderr == ""
 
 
-def test_an_interrupted_tune_leaves_no_table_and_resumes(
+def test_a_tune_interrupted_before_its_first_size_leaves_no_table_and_resumes(
     tuccl: Tuccl, work: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "table"
@@ -336,8 +336,9 @@ def test_an_interrupted_tune_leaves_no_table_and_resumes(
     os.kill(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    *states, last = err.strip().splitlines()
+    *states, missing, last = err.strip().splitlines()
     assert last.startswith("tuccl tune: interrupted") and "--resume" in last
+    assert missing.startswith("tuccl tune: no size is finished; missing: allreduce 1K 4K 16K")
     assert not [line for line in states if not re.match(r"\d+/\d+ |preparing", line)]
     assert not out.exists()
     assert [p.name for p in tmp_path.iterdir()] == ["table.study"]

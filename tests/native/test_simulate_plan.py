@@ -156,7 +156,7 @@ def test_blocks_that_wait_for_ever_are_named() -> None:
 
 
 def test_a_sum_goes_to_all_ranks_in_one_operation() -> None:
-    packets = plan(HOST, "allreduce", "allpairs:paired", PlanKnobs("LL"))
+    packets = plan(HOST, "allreduce", "allpairs+paired", PlanKnobs("LL"))
     for gpu in packets.gpus:
         [adding] = [b for b in gpu.threadblocks if any(op.name == "respkt" for op in b.ops)]
         [sums] = [op for op in adding.ops if op.name == "respkt"]

@@ -168,12 +168,12 @@ def test_scratch_that_fusion_made_needless_is_not_asked_for(mesh: Callable[..., 
     assert all(gpu.scratch_chunks > 0 for gpu in lower(schedule, dialect="rccl").gpus)
 
 
-@pytest.mark.parametrize("method", ["allpairs", "allpairs:any-order", "ring"])
+@pytest.mark.parametrize("method", ["allpairs", "allpairs+any-order", "ring"])
 @pytest.mark.parametrize("collective", ["allreduce", "allgather", "reduce-scatter"])
 def test_a_program_for_one_placement_is_right_there_and_no_larger(
     method: str, collective: str, mesh: Callable[..., Sketch]
 ) -> None:
-    if method == "allpairs:any-order" and collective != "allreduce":
+    if method == "allpairs+any-order" and collective != "allreduce":
         return
     schedule = make_schedule(Problem(Collective(collective, 4), mesh([0] * 4), 2, 1 << 10), method)
     usual = lower(schedule)
@@ -216,7 +216,7 @@ def test_a_placement_in_which_the_schedule_is_wrong_is_refused(mesh: Callable[..
         lower(schedule, placement="in-place")
 
 
-@pytest.mark.parametrize(("method", "same"), [("allpairs", True), ("allpairs:any-order", False)])
+@pytest.mark.parametrize(("method", "same"), [("allpairs", True), ("allpairs+any-order", False)])
 def test_all_ranks_add_in_one_order_unless_any_will_do(
     method: str, same: bool, mesh: Callable[..., Sketch]
 ) -> None:
@@ -256,7 +256,7 @@ def test_paired_blocks_send_before_they_receive(
     ranks, call = 6, Collective(collective, 6)
     usual, paired = (
         lower(make_schedule(Problem(call, mesh([0] * ranks), 4, 1 << 22), method))
-        for method in ("allpairs", "allpairs:paired")
+        for method in ("allpairs", "allpairs+paired")
     )
     for gpu in paired.gpus:
         talking = [b for b in gpu.threadblocks if b.send_peer >= 0]
@@ -273,7 +273,7 @@ def test_paired_blocks_claim_the_sizes_at_which_nothing_blocks(
 ) -> None:
     """Two messages of four chunks wait in a connection: under LL all of them, under Simple two."""
     call = Collective("allgather", 4)
-    schedule = make_schedule(Problem(call, mesh([0] * 4), 4, 1 << 20), "allpairs:paired")
+    schedule = make_schedule(Problem(call, mesh([0] * 4), 4, 1 << 20), "allpairs+paired")
     program = lower(schedule, placement="in-place", dialect=dialect)
     assert program.max_bytes is not None
     assert verify(program, dialect).ok
@@ -289,7 +289,7 @@ def test_parts_of_a_sum_get_a_block_each_where_blocks_are_paired(
     ranks = 4
     schedule = make_schedule(
         Problem(Collective("allreduce", ranks), mesh([0] * ranks), 1, 64),
-        "allpairs:paired-any-order",
+        "allpairs+paired+any-order",
     )
     for gpu in lower(schedule, placement="in-place").gpus:
         adding = [{s.dst_offset for s in b.steps if s.op == "re"} for b in gpu.threadblocks]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import cycle
@@ -192,19 +193,21 @@ def test_in_place_is_claimed_where_nccl_users_need_it(
 def test_allpairs_is_one_method_with_variants() -> None:
     assert [name for name in METHODS if name.startswith("allpairs")] == ["allpairs"]
     searched = [name for name in searched_methods(unordered=True) if name.startswith("allpairs")]
-    variants = ["allpairs:paired", "allpairs:any-order", "allpairs:paired-any-order"]
+    variants = ["allpairs+paired", "allpairs+any-order", "allpairs+paired+any-order"]
     assert searched == ["allpairs", *variants]
-    assert [name for name in searched_methods() if ":" in name] == ["allpairs:paired"]
+    assert [name for name in searched_methods() if "+" in name] == ["allpairs+paired"]
 
 
-@pytest.mark.parametrize("variant", ["paired", "any-order", "paired-any-order"])
+@pytest.mark.parametrize("variant", ["+paired", "+any-order", "+paired+any-order"])
 def test_the_former_name_of_a_variant_is_refused_by_naming_the_new_one(
     variant: str, mesh: Callable[..., Sketch]
 ) -> None:
     problem = Problem(Collective("allreduce", 4), mesh([0] * 4), 1, 1024)
-    with pytest.raises(InputError, match=f"allpairs-{variant} is now allpairs:{variant}$"):
-        make_schedule(problem, f"allpairs-{variant}")
-    assert make_schedule(problem, f"allpairs:{variant}").method == f"allpairs:{variant}"
+    name = f"allpairs{variant}"
+    former = name.replace("+", "-")
+    with pytest.raises(InputError, match=re.escape(f"method {former} is now {name}")):
+        make_schedule(problem, former)
+    assert make_schedule(problem, name).method == name
 
 
 def test_refusals_name_the_rule(mesh: Callable[..., Sketch]) -> None:

@@ -95,7 +95,7 @@ def test_each_protocol_of_a_paired_program_is_safe_up_to_a_size_of_its_own(
     made: ProgramCache, cluster: Topology
 ) -> None:
     mesh = candidate_sketches(cluster, "allgather", SIZE)[-1]
-    choice = ScheduleChoice(mesh.name, "allpairs:paired", 4)
+    choice = ScheduleChoice(mesh.name, "allpairs+paired", 4)
     safe = [
         made.program(mesh, choice, SIZE, protocol, 1).max_safe_bytes
         for protocol in ("Simple", "LL")

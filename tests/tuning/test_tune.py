@@ -221,6 +221,27 @@ def test_an_interrupted_tune_resumes_without_losing_an_evaluation(
         assert table_json(tmp_path / "table") == table_json(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("older", [False, True])
+def test_an_interrupt_writes_the_sizes_that_are_finished(
+    older: bool, topology: Topology, tmp_path: Path
+) -> None:
+    out, broken = tmp_path / "table", Stand(topology)
+    if older:
+        tuned(out, Stand(topology), topology, budget=3)
+
+    def interrupt(done: int, total: int, what: str) -> None:
+        if what.startswith("allgather 256K"):
+            broken.break_after = broken.calls
+
+    with pytest.raises(KeyboardInterrupt, match=r"1 size is in; missing: allgather 256K 4M$"):
+        tuned(out, broken, topology, progress=interrupt)
+    sizes = tuned_sizes(load_table(out).lookup, "allgather")
+    assert sizes == (SIZES if older else SIZES[:1])
+    tuned(out, Stand(topology), topology, resume=True)
+    tuned(tmp_path / "whole", Stand(topology), topology)
+    assert table_json(out) == table_json(tmp_path / "whole")
+
+
 def test_a_second_resume_evaluates_nothing_again(topology: Topology, tmp_path: Path) -> None:
     tuned(tmp_path / "table", Stand(topology), topology)
     table, evaluated = table_json(tmp_path / "table"), evaluations(tmp_path / "table")
