@@ -1,8 +1,8 @@
 # make demo: set up and run the main job.   make test: set up and run every test.
 # make cuda: the interpreter for GPUs, where nvcc is.   make gpu: all checks and figures that need a GPU.
 # make mpi: Open MPI and MPICH, and what joins tuccl to them.   make torch: PyTorch for the tests.
-# make docs: the documentation site.   make check-install: a two-minute check of the installation.
-# make check: format, lint, types.   make soak, make fuzz: the slow ones.   make wheel: build a wheel (wheel-test: and try it).
+# make docs: the documentation site.   make check-install: a short check of the installation.
+# make ci: all that CI runs.   make check: format, lint, types.   make soak, make fuzz: the slow ones.   make wheel: build a wheel (wheel-test: and try it).
 export UV_PYTHON_PREFERENCE := only-system
 export UV_PYTHON_DOWNLOADS := never
 UV := $(shell command -v uv || echo build/uv/bin/uv)
@@ -22,6 +22,8 @@ fuzz = @mkdir -p build/fuzz-$1 && build/fuzz/fuzz_$1 -max_total_time=$(FUZZ_SECO
 
 demo: setup
 	sh examples/demo.sh build/demo
+
+ci: check docs wheel-test test
 
 test: setup cpp mpi torch postgresql
 	ctest --test-dir $(SANITIZED) -j 2 --output-on-failure --timeout 300
@@ -115,4 +117,4 @@ build/uv/bin/uv:
 clean:
 	rm -rf build dist .venv
 
-.PHONY: demo test mpi cuda gpu torch postgresql check format soak fuzz wheel wheel-test check-install docs setup cpp clean
+.PHONY: ci demo test mpi cuda gpu torch postgresql check format soak fuzz wheel wheel-test check-install docs setup cpp clean

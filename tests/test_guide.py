@@ -103,6 +103,12 @@ def test_pages_are_short() -> None:
 SHORT = {"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"}
 
 
+def test_ci_runs_the_command_that_contributors_run() -> None:
+    assert text_of(".ci/run").splitlines()[-1] == "make ci"
+    assert "\n    make ci\n" in text_of("CONTRIBUTING.md")
+    assert re.search(r"^ci: ", text_of("Makefile"), flags=re.MULTILINE)
+
+
 def test_the_readme_lists_every_verb() -> None:
     table = text_of("README.md")
     assert [verb for verb in VERBS if f"`{verb}`" not in table] == []

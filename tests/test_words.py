@@ -26,8 +26,8 @@ ROOMS = [
     "msccl_ext",
     "benchmarks",
 ]
-SUFFIXES = (".py", ".cpp", ".h", ".c")
-# Each is a part of an identifier or a word of a comment or docstring; the glossary,
+SUFFIXES = (".py", ".cpp", ".h", ".c", ".cu")
+# Each is a part of an identifier or a word of prose, a message or a --help; the glossary,
 # docs/reference/concepts.md, has the words that took their place.
 RETIRED = re.findall(
     r"\w+",
@@ -38,8 +38,6 @@ RETIRED = re.findall(
     spreading stamp station stations tank ticket tickets twins unsealed wave waves
     """,
 )
-# Where a format, an option or an environment variable keeps the word.
-ALLOWED: dict[str, set[str]] = {}
 # Rooms whose docstrings begin with a verb or a noun, and whose topologies are not called t.
 OPENINGS = ("What", "Which", "How", "Whether", "Where", "Who")
 
@@ -55,25 +53,33 @@ def words_of(text: str) -> set[str]:
     return {part.lower() for part in parts}
 
 
-def without_strings(path: Path) -> str:
-    """The file without string literals that are no docstrings: messages have words of formats."""
-    text = path.read_text()
-    if path.suffix != ".py":
-        return re.sub(r'"(?:[^"\\\n]|\\.)*"', "", text)
-    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    return "\n".join(
-        t.string for t in tokens if t.type != tokenize.STRING or t.string.startswith('"""')
-    )
+def pages() -> list[Path]:
+    return [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "training" / "README.md"]
 
 
 def test_retired_words_do_not_come_back() -> None:
+    texts = {str(p.relative_to(ROOT)): p.read_text() for p in [*sources(*SUFFIXES), *pages()]}
+    texts |= {f"{verb} --help": p.format_help() for verb, p in verb_parsers().items()}
     found = {}
-    for path in sources(*SUFFIXES):
-        name = str(path.relative_to(ROOT))
-        words = words_of(without_strings(path)) & set(RETIRED) - ALLOWED.get(name, set())
-        if words:
+    for name, text in texts.items():
+        if words := words_of(text.replace("line feed", "")) & set(RETIRED):
             found[name] = sorted(words)
     assert not found
+
+
+@pytest.mark.parametrize("folder", ["tests", "msccl_ext/tests"])
+def test_names_of_tests_are_plain_english(folder: str) -> None:
+    definition = re.compile(r"^(?:def|void) (\w+)\(", re.MULTILINE)
+    names = {
+        name
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in SUFFIXES
+        for name in definition.findall(path.read_text())
+    }
+    assert names
+    assert not [
+        name for name in names if {"told", "tell", "tells", "asked", "mend"} & words_of(name)
+    ]
 
 
 def test_docstrings_begin_with_a_verb_or_a_noun_and_topologies_are_called_so() -> None:
@@ -134,7 +140,7 @@ def code_prose(path: Path) -> Iterator[str]:
 
 def test_code_is_plain_english_in_comments_docstrings_and_messages() -> None:
     found = []
-    for path in sources(*SUFFIXES, ".cu"):
+    for path in sources(*SUFFIXES):
         name = str(path.relative_to(ROOT))
         literals = LITERALS.get(name, set()) | LITERALS.get(name.partition("/")[0], set())
         for prose in code_prose(path):
@@ -145,7 +151,7 @@ def test_code_is_plain_english_in_comments_docstrings_and_messages() -> None:
 
 def test_sentences_of_code_have_their_subject_first() -> None:
     found = []
-    for path in sources(*SUFFIXES, ".cu"):
+    for path in sources(*SUFFIXES):
         openings = OPENINGS_OF_CODE.findall("\n".join(code_prose(path)))
         found += [f"{path.relative_to(ROOT)}: {opening}" for opening in openings]
     assert not found
@@ -177,7 +183,7 @@ def test_help_is_plain_english() -> None:
 
 def test_pages_are_plain_english() -> None:
     found = []
-    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob(".github/**/*.yml")]:
+    for path in [*pages(), *ROOT.glob(".github/**/*.yml")]:
         without_blocks = re.sub(
             r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL
         )

@@ -1,4 +1,4 @@
-"""Bad input: one line that says what, where and how to mend it; exit 2; nothing half-written."""
+"""Bad input: one line that says what, where and how to fix it; exit 2; nothing half-written."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_loaded_and_used_on_every_rank(tmp_path: Path, capsys: pytest.CaptureFix
     assert all(r["tuner"]["table"] for r in told["ranks"])
 
 
-def test_calls_on_symmetric_windows_are_told(
+def test_calls_on_symmetric_windows_are_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """They pass by the tuner: NCCL logs them by another line."""
@@ -90,7 +90,7 @@ REFUSED = (
         ([[LOADED, TABLE, CHOICE], [MISSING]], "host1:101 found none"),
     ],
 )
-def test_what_is_missing_is_named_with_its_mend(
+def test_what_is_missing_is_named_with_its_remedy(
     ranks: list[list[str]], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = [line for rank, own in enumerate(ranks) for line in process(rank, *own)]

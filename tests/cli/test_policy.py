@@ -33,7 +33,7 @@ def policy(tuccl: Tuccl, folder: Path) -> Path:
     return path
 
 
-def test_a_tune_follows_a_policy_and_tells_where_only_sending_less_helps(
+def test_a_tune_follows_a_policy_and_shows_where_only_sending_less_helps(
     tuccl: Tuccl, policy: Path, tmp_path: Path
 ) -> None:
     tuccl("probe", "--profile", "v100x4", "--nodes", 2, "-o", tmp_path / "t.json")
@@ -73,7 +73,7 @@ def test_bad_options_are_refused_in_one_line(
     assert not (tmp_path / "table").exists()
 
 
-def test_a_saturated_call_is_told_in_a_line() -> None:
+def test_a_saturated_call_is_reported_in_a_line() -> None:
     line = saturated_line(Saturation("allreduce", 256 << 20, 2000.0, 0.97, 500.0, 0.0009))
     assert line.startswith("allreduce 256M: lossless_saturated: 2000.0 us is 97% of the bound")
     assert "4.0 times what C2C 0.0009 predicts" in line

@@ -96,7 +96,7 @@ def test_probe_show_prints_every_gpu(tuccl: Tuccl, work: Path) -> None:
     assert all(f"GPU{rank}" in rates for rank in range(8))
 
 
-def test_probe_check_tells_drift_by_its_exit_code(tuccl: Tuccl, work: Path) -> None:
+def test_probe_check_shows_drift_by_its_exit_code(tuccl: Tuccl, work: Path) -> None:
     check = ("--drift", work / "topology.json", "--json")
     same = tuccl("probe", "--profile", "v100x4", "--nodes", 2, *check)
     other = tuccl("probe", "--profile", "v100x4", "--nodes", 2, "--gpus", "0-2", *check)

@@ -92,7 +92,7 @@ def test_tuccls_library_in_nccls_place(
     assert main(["run", *words, "true"]) == 2
 
 
-def test_a_machine_of_other_measured_rates_is_told_and_keeps_the_table(
+def test_a_machine_of_other_measured_rates_is_reported_and_keeps_the_table(
     tables: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tuned = load_table(tables.stock).topology
@@ -170,7 +170,7 @@ def test_bench_says_where_nothing_proves_that_msccl_ran(
     assert "--launcher: --on sim starts none" in capsys.readouterr().err
 
 
-def test_torchrun_is_told_of_other_hosts(
+def test_torchrun_gets_other_hosts(
     tables: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     torchrun = tmp_path / "torchrun"

@@ -118,7 +118,7 @@ def test_synth_by_the_solver_says_what_is_proved(
     assert refused.err.count("\n") == 1
 
 
-def test_synth_keeps_to_the_steps_asked_for_and_says_what_is_proved(
+def test_synth_keeps_to_the_requested_steps_and_says_what_is_proved(
     tuccl: Callable[..., Any], tmp_path: Path
 ) -> None:
     pytest.importorskip("ortools")

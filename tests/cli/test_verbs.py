@@ -110,7 +110,7 @@ def test_bench_times_baselines_and_instances(tuccl: Tuccl, work: Path) -> None:
     assert rows[0]["time_us"] != rows[1]["time_us"]
 
 
-def test_the_baseline_is_the_nccl_that_was_asked_for(
+def test_the_baseline_is_the_nccl_that_was_requested(
     tuccl: Tuccl, work: Path, tmp_path: Path
 ) -> None:
     topology = work / "topology.json"

@@ -123,7 +123,7 @@ def test_no_name_of_the_topology_reaches_a_command() -> None:
     assert len({host.name for host in emulated.hosts}) == 2
 
 
-def test_latencies_are_told_of_every_pair_between_hosts() -> None:
+def test_latencies_are_reported_for_every_pair_between_hosts() -> None:
     emulated = plan_emulation(two_spines())
     assert {(r.src, r.dst): r.latency_us for r in emulated.latencies} == {(0, 1): 5.0, (1, 0): 5.0}
 

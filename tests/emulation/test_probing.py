@@ -50,7 +50,7 @@ def test_the_shared_uplink_is_found_and_measured() -> None:
             assert link.measured == link.bandwidth
 
 
-def test_the_verb_measures_goes_on_from_its_file_and_tells_drift(
+def test_the_verb_measures_goes_on_from_its_file_and_shows_drift(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     truth, t, m = network([range(2)]), tmp_path / "t.json", tmp_path / "m.json"

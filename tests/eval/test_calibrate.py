@@ -100,12 +100,12 @@ def test_the_file_of_a_fit_is_read_back(trial: Trial, tmp_path: Path) -> None:
     )
 
 
-def test_left_out_sizes_are_foretold(trial: Trial) -> None:
+def test_left_out_sizes_are_predicted(trial: Trial) -> None:
     [errors] = cross_validate([trial], read_machine("v100"))
     assert errors.large is not None and errors.large < 0.05
 
 
-def test_left_out_tables_are_foretold_by_the_others(trial: Trial) -> None:
+def test_left_out_tables_are_predicted_by_the_others(trial: Trial) -> None:
     halves = [dataclasses.replace(trial, name=f"half {n}", cases=trial.cases[n::2]) for n in (0, 1)]
     first, second = cross_validate(halves, read_machine("v100"))
     assert (first.name, second.name) == ("half 0", "half 1")

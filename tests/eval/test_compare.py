@@ -214,7 +214,7 @@ def test_the_runtimes_default_is_shown_as_itself(
         assert (row.speedup, row.speedup_ip, row.regression) == (1.0, 1.0, False)
 
 
-def test_sizes_may_be_asked_for(table: Path, topology: Topology) -> None:
+def test_sizes_may_be_requested(table: Path, topology: Topology) -> None:
     comparison = compare(table, "sim", baselines=["nccl"], sizes=[1 << 16])
     assert {row.size for row in comparison.rows} == {1 << 16}
     assert {row.size for row in compare(table, "sim").tuned} == set(SIZES)

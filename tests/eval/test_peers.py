@@ -23,7 +23,7 @@ FEW = Effort(warmup=0, runs=2, seconds=0.01)
 PEER_US = {"auto": 40.0, "ring": 30.0, "tree": 300.0}
 
 
-def told(us: float, timed: int) -> list[RankResult]:
+def results_of(us: float, timed: int) -> list[RankResult]:
     return [read_result(f"wrong 0\nsent 0\ntimes {f'{us} ' * timed}\nfirst \n")] * 4
 
 
@@ -32,7 +32,7 @@ def executor_of(times: dict[str, float]) -> MpiExecutor:
 
     def run(call: Call) -> Sequence[RankResult]:
         by_steps = next(us for text, us in times.items() if text in call.text)
-        return told(by_steps, int(call.text.split("timed ")[1].split()[0]))
+        return results_of(by_steps, int(call.text.split("timed ")[1].split()[0]))
 
     made = SimpleNamespace(run=run, label="measured by hand", sent_bytes=lambda: None, pause_us=0)
     return cast(MpiExecutor, made)
@@ -41,7 +41,7 @@ def executor_of(times: dict[str, float]) -> MpiExecutor:
 def peer_of(seen: list[PeerCall]) -> Peer:
     def run(call: PeerCall) -> Sequence[RankResult]:
         seen.append(call)
-        return told(PEER_US[call.algorithm], call.timed)
+        return results_of(PEER_US[call.algorithm], call.timed)
 
     names = tuple(PEER_US)
     made = SimpleNamespace(name="other", version="1", algorithms=lambda c: names, run=run)

@@ -47,7 +47,7 @@ def test_calls_of_processes_come_out_right(tmp_path: Path, hosts: str, protocol:
     assert texts == ["all is right\n"] * len(hosts)
 
 
-def test_what_cannot_be_joined_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_joined_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="an id of 3 bytes"):
         Communicator(b"abc", 1, 0)
     with pytest.raises(TucclError, match="the id is none"):

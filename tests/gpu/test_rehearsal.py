@@ -49,7 +49,7 @@ def test_a_grid_that_cannot_be_resident_is_refused() -> None:
         CudaExecutor(4).run(Call(replicate(allpairs(4), 16), Knobs("LL", 16, 512), 64, checked=1))
 
 
-def test_absent_devices_and_libraries_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_absent_devices_and_libraries_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="GPU 1: expected 0 to 0"):
         CudaExecutor(2, devices=(0, 1))
     monkeypatch.setenv("TUCCL_CUDA_LIBRARY", "/nowhere/lib.so")

@@ -138,7 +138,7 @@ def test_threads_are_read_by_the_fork_only(ring: Program) -> None:
     assert [w.code for w in warnings] == ["ignored"] and "nthreads" in warnings[0].message
 
 
-def test_collectives_that_no_runtime_calls_are_told(handmade: ModuleType) -> None:
+def test_collectives_that_no_runtime_calls_are_reported(handmade: ModuleType) -> None:
     program = handmade.direct_gather(2)
     assert "not-intercepted" in {w.code for w in verify(program).warnings}
     assert "dialect" in {e.code for e in found(program.replace(in_place=False), "fork")}

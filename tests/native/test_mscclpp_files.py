@@ -189,5 +189,5 @@ def test_every_cut_of_a_plan_is_refused() -> None:
             ExecutionPlan.parse(text[:end])
 
 
-def test_plans_are_told_from_programs_by_content() -> None:
+def test_plans_are_distinguished_from_programs_by_content() -> None:
     assert is_plan(PLAN.json().encode()) and not is_plan(b"<algo>")

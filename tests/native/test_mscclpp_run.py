@@ -106,7 +106,7 @@ def test_packets_do_not_protect_where_a_rank_needs_no_other() -> None:
             ahead.run(1024, seed=seed)
 
 
-def test_a_second_half_that_begins_amid_a_packet_is_told() -> None:
+def test_a_second_half_that_begins_amid_a_packet_is_reported() -> None:
     document: Json = json.loads(packet_allreduce(3).json())
     for gpu in document["gpus"]:
         gpu["scratch_chunks"] = 6
@@ -126,7 +126,7 @@ def test_sizes_that_the_plan_does_not_take_are_refused(nbytes: int) -> None:
         allpairs_allgather(2).run(nbytes)
 
 
-def test_an_access_beyond_a_buffer_is_told() -> None:
+def test_an_access_beyond_a_buffer_is_reported() -> None:
     document: Json = json.loads(ring_allreduce(2).json())
     for gpu in document["gpus"]:
         gpu["scratch_chunks"] = 1
@@ -149,7 +149,7 @@ REMOTE = {"buffer_id": 0, "index": 1, "size": 1}
         ({"name": "wait", "channel_type": "none", "channel_ids": [0]}, "on no channel"),
     ],
 )
-def test_an_operation_that_names_what_is_not_there_is_told(fields: Json, message: str) -> None:
+def test_an_operation_that_names_what_is_not_there_is_reported(fields: Json, message: str) -> None:
     document: Json = json.loads(port_ring_allgather(2).json())
     gpu = document["gpus"][0]
     gpu["channels"].append(

@@ -380,7 +380,7 @@ def test_a_route_names_a_resource_once() -> None:
         Network(2, [Resource("a", "nvlink", 10.0)], [Route(0, 1, [0, 0], 0.0)])
 
 
-def test_channels_beyond_any_limit_are_told() -> None:
+def test_channels_beyond_any_limit_are_reported() -> None:
     for channels in (33, 2**27, 2**31 - 1, -(2**31)):
         why = Knobs("Simple", channels, 512).illegal()
         assert why is not None and why.startswith(f"channels {channels}: ")

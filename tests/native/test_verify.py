@@ -392,7 +392,7 @@ def test_dependencies_limit_the_number_of_passes(handmade: ModuleType) -> None:
     assert error.code == "size-range" and f'maxBytes="{most}"' in error.message
 
 
-def test_a_deadlock_tells_its_cycle(handmade: ModuleType) -> None:
+def test_a_deadlock_shows_its_cycle(handmade: ModuleType) -> None:
     def blocks(rank: int) -> list[ThreadBlock]:
         steps = [handmade.recv("o", 1 - rank), handmade.send("i", 0), handmade.copy(0, rank)]
         return [ThreadBlock(0, 1 - rank, 1 - rank, 0, steps)]

@@ -138,7 +138,7 @@ def test_reads_what_the_runtimes_read(text: str) -> None:
     assert verify(parse_xml(text)).ok
 
 
-def test_unknown_things_are_read_over_and_told() -> None:
+def test_unknown_things_are_read_over_and_reported() -> None:
     text = changed(' name="pair"', ' name="pair" redop="sum"')
     text = text.replace("  </gpu>", '    <copy i_off="0"/><copy><deep></deep></copy>\n  </gpu>', 1)
     report = verify(parse_xml(text, "f.xml"))

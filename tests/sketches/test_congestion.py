@@ -67,7 +67,7 @@ def test_pruning_keeps_ranks_and_hosts_joined(name: str, score: float) -> None:
         assert {(rotate(s, offset, size), rotate(d, offset, size)) for s, d in gone} == gone
 
 
-def test_only_the_asked_kind_is_pruned(cluster: Cluster) -> None:
+def test_only_the_requested_kind_is_pruned(cluster: Cluster) -> None:
     t = cluster([4, 4], [[12.5], [12.5]], nvlink=False)
     mesh = full_mesh(t)
     inside = prune_congested(mesh, t, 1.0, inter=False)

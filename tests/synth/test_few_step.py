@@ -170,7 +170,7 @@ def test_between_places_an_alltoall_sends_one_message_a_pair() -> None:
 
 
 @pytest.mark.parametrize("name", ["allgather", "reduce-scatter"])
-def test_steps_asked_for_are_kept_and_what_is_proved_is_said(name: str) -> None:
+def test_requested_steps_are_kept_and_what_is_proved_is_said(name: str) -> None:
     t = cube_mesh()
 
     def few_step_schedule(chunks: int, steps: int) -> Schedule:

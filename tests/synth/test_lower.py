@@ -97,7 +97,7 @@ def test_too_many_peers_or_steps_are_spread_over_channels(mesh: Callable[..., Sk
     assert lower(long, dialect="fork").nchannels == 1
 
 
-def test_refusals_name_limit_rank_and_mend(mesh: Callable[..., Sketch]) -> None:
+def test_refusals_name_limit_rank_and_remedy(mesh: Callable[..., Sketch]) -> None:
     schedule = make_schedule(Problem(Collective("alltoall", 40), mesh([0] * 40), 1, 1), "allpairs")
     with pytest.raises(Infeasible, match=r"rank 0 needs .* thread blocks.*most is 64; use fewer"):
         lower(schedule, instances=4, dialect="rccl")
@@ -161,7 +161,7 @@ def test_adjacent_transfers_become_one_step_and_long_runs_are_cut() -> None:
     assert [step.count for step in receiver.steps] == [71, 29]
 
 
-def test_scratch_that_fusion_made_needless_is_not_asked_for(mesh: Callable[..., Sketch]) -> None:
+def test_scratch_that_fusion_made_needless_is_not_requested(mesh: Callable[..., Sketch]) -> None:
     schedule = make_schedule(Problem(Collective("reduce-scatter", 8), mesh([0] * 8), 1, 1), "ring")
     assert min(schedule.scratch) > 0
     assert all(gpu.scratch_chunks == 0 for gpu in lower(schedule).gpus)

@@ -356,7 +356,7 @@ def test_uplinks_of_unknown_rate_carry_all_from_below_or_what_is_given() -> None
         join_hosts([named("ndv2")] * 2, ["node01", "node02"], known, up_gbs=100.0)
 
 
-def test_a_cable_tells_the_rate_of_an_unknown_port() -> None:
+def test_a_cable_shows_the_rate_of_an_unknown_port() -> None:
     host = named("dgx-h100")
     nodes = tuple(msgspec.structs.replace(node, port_gbs=None) for node in host.nodes)
     bare = msgspec.structs.replace(host, nodes=nodes)

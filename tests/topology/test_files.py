@@ -98,7 +98,7 @@ def test_an_unknown_kind_names_those_allowed_and_the_likely_one(
         (b"\xff\xfe", "tuccl-topology/1"),
     ],
 )
-def test_other_kinds_of_file_are_told_apart(data: bytes, expected: str) -> None:
+def test_other_kinds_of_file_are_distinguished(data: bytes, expected: str) -> None:
     with pytest.raises(InputError, match=r"f\.json") as error:
         decode_topology(data, "f.json")
     assert expected in str(error.value)

@@ -1,4 +1,4 @@
-"""A topology is sound, or refused with the place and the mend."""
+"""A topology is sound, or refused with the place and the remedy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_properties_follow_the_ranks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "links", "routes", "place", "mend"),
+    ("nodes", "links", "routes", "place", "remedy"),
     [
         ((A, B), (AB, Link("a", "z", "pcie", 1.0, 0.0)), (), "$.links[1].dst", "no node 'z'"),
         ((A, B), (Link("z", "a", "pcie", 1.0, 0.0),), (), "$.links[0].src", "no node 'z'"),
@@ -67,12 +67,12 @@ def test_contradictions_are_refused_with_the_place(
     links: tuple[Link, ...],
     routes: tuple[FixedRoute, ...],
     place: str,
-    mend: str,
+    remedy: str,
 ) -> None:
     with pytest.raises(InputError) as error:
         Topology("t", nodes, links, routes)
     assert str(error.value).startswith(place)
-    assert mend in str(error.value)
+    assert remedy in str(error.value)
     assert "\n" not in str(error.value)
 
 

@@ -45,7 +45,7 @@ def capture(root: Path, *places: tuple[str, dict[str, str]]) -> Path:
 # --- /sys
 
 
-def test_what_sys_cannot_tell_or_tells_wrong(tmp_path: Path) -> None:
+def test_what_sys_does_not_know_or_has_wrong(tmp_path: Path) -> None:
     emulated = {"class": "0x060400", "max_link_speed": "2.5 GT/s PCIe", "max_link_width": "1"}
     slot = {"class": "0x060400", "max_link_speed": "8.0 GT/s PCIe", "max_link_width": "8"}
     unknown = {"max_link_speed": "Unknown", "max_link_width": "255"}
@@ -94,7 +94,7 @@ def test_ports_of_a_card_share_its_slot(tmp_path: Path) -> None:
     assert {x.dst for x in topology.links if x.src in ("nic0", "nic1")} == {"slot-0000:02:00"}
 
 
-def test_a_port_that_is_down_tells_no_rate(tmp_path: Path) -> None:
+def test_a_port_that_is_down_shows_no_rate(tmp_path: Path) -> None:
     nic = {"class": "0x020700", "vendor": "0x15b3", "device": "0x1021", **GEN4}
     ports = [
         {"infiniband/mlx5_0/ports/1/rate": "400 Gb/sec (4X NDR)"},

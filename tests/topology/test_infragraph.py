@@ -148,7 +148,7 @@ def test_what_the_service_answers_is_read(write: Write) -> None:
         assert read_cluster(write(yaml.safe_dump(value)))[0] == alone
 
 
-def test_a_cable_from_a_switch_to_itself_is_left_out_and_told(write: Write) -> None:
+def test_a_cable_from_a_switch_to_itself_is_left_out_and_reported(write: Write) -> None:
     value = infrastructure()
     loop = edge("port[14]", "port[15]", "200g", "one2one")
     loop["ep1"]["instance"] = loop["ep2"]["instance"] = "leaf[0]"

@@ -52,7 +52,7 @@ def test_gpus_behind_one_switch_share_its_uplink(shared_data: Path) -> None:
     assert [hop.dst for hop in path(t, 0, 1).hops] == ["pci-ffff:ff:01.0", "gpu1"]
 
 
-def test_switch_uplinks_of_a_slow_generation_are_kept_and_told(shared_data: Path) -> None:
+def test_switch_uplinks_of_a_slow_generation_are_kept_and_reported(shared_data: Path) -> None:
     t, warnings = read_nccl_xml(shared_data / "topologies/nccl_xml/oci_H100-topology.xml")
     assert link(t, "pci-0000:08:00.0", "cpu0") == 8.0
     assert any("slower than a device behind it" in text for text in warnings)

@@ -73,7 +73,7 @@ class Nvml(ModuleType):
 
 
 @pytest.mark.parametrize("seed", [0, 1, 3, 4, 7])
-def test_nvml_tells_nvlinks(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nvml_shows_nvlinks(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = random_machine(seed)
     nvml = Nvml(machine)
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
@@ -95,7 +95,9 @@ def test_a_sandbox_without_sys_has_nvml(tmp_path: Path, monkeypatch: pytest.Monk
         assert "NICs are not known" in warnings[0]
 
 
-def test_without_nvml_the_mend_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_nvml_the_remedy_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine = random_machine(0)
     root = write_sysfs(machine, tmp_path)
     monkeypatch.setitem(sys.modules, "pynvml", None)

@@ -41,7 +41,7 @@ def cluster(gbs: float = 1.0, spread: float = 0.0) -> Topology:
     return msgspec.structs.replace(joined, links=tuple(probed(link) for link in joined.links))
 
 
-def test_each_origin_is_told_and_kept_in_the_file() -> None:
+def test_each_origin_is_reported_and_kept_in_the_file() -> None:
     t = cluster()
     origins = {link.src: link.origin for link in t.links if link.kind == "network"}
     assert origins == {"n0/nic0": "measured", "n1/nic0": "inferred"}

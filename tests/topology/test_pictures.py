@@ -87,7 +87,7 @@ def test_few_hosts_have_a_box_each(fabric: str) -> None:
     assert any(line.startswith("n0 and 2 more alike") for line in text)
 
 
-def test_many_hosts_share_a_box_where_nothing_tells_them_apart() -> None:
+def test_many_hosts_share_a_box_where_nothing_distinguishes_them() -> None:
     cluster = join(load_profile("v100x4"), 64, "clos", up_gbs=20.0)
     text = labels(parsed(cluster))
     assert "n0 … n63" in text

@@ -230,7 +230,7 @@ def test_pairs_that_jobs_do_not_use_are_not_probed(tmp_path: Path) -> None:
             read_use(file)
 
 
-def test_a_budget_too_small_to_tell_who_shares_says_so() -> None:
+def test_a_budget_too_small_to_show_who_shares_says_so() -> None:
     truth = CASES["one shared uplink"]
     prober = ModelProber(truth)
     rates = probe_network(prober, prober.endpoints, budget=14)

@@ -101,7 +101,7 @@ def decode(form: str, data: bytes) -> tuple[Topology, tuple[str, ...]] | None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_content_tells_the_format(form: str) -> None:
+def test_the_content_shows_the_format(form: str) -> None:
     assert [reader.name for reader in HOST_READERS if reader.matches(FORMS[form])] == [form]
 
 

@@ -118,7 +118,7 @@ def ring(sizes: tuple[int, ...]) -> Topology:
     return Topology("rings", (*nodes, Node("s", "pcie", "h")), tuple(links))
 
 
-def test_regular_graphs_are_told_apart() -> None:
+def test_regular_graphs_are_distinguished() -> None:
     shapes = [(12,), (6, 6), (4, 4, 4), (3, 3, 3, 3), (9, 3), (8, 4)]
     for one, other in combinations(shapes, 2):
         assert signature(ring(one)) != signature(ring(other))

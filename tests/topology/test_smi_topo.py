@@ -122,7 +122,7 @@ def test_a_gpu_without_its_nvlinks_stays_on_pcie(tmp_path: Path) -> None:
     assert topology.node("nic1").device == "mlx5_bond_0"
 
 
-def test_rates_are_assumed_until_a_profile_tells(tmp_path: Path) -> None:
+def test_rates_are_assumed_until_a_profile_shows(tmp_path: Path) -> None:
     text = smi_matrix(read(ONE_DOWN, tmp_path)[0])
     topology, _ = read(text, tmp_path)
     assert all(link.assumed for link in topology.links)
@@ -141,7 +141,7 @@ def test_many_gpus(gpus: int, tmp_path: Path) -> None:
     assert sum(link.dst == "nvswitch0" for link in topology.links) == gpus
 
 
-def test_damaged_matrices_are_refused_with_line_and_mend(tmp_path: Path) -> None:
+def test_damaged_matrices_are_refused_with_line_and_remedy(tmp_path: Path) -> None:
     lines = OLD.splitlines()
     fused = "\n".join([*lines[:2], lines[2] + lines[3], *lines[4:]])
     assert refusal(fused, tmp_path).startswith(":3: the row of GPU1 is damaged")
@@ -170,7 +170,7 @@ def test_damaged_matrices_are_refused_with_line_and_mend(tmp_path: Path) -> None
     )
 
 
-def test_classes_that_no_tree_holds_are_told(tmp_path: Path) -> None:
+def test_classes_that_no_tree_holds_are_reported(tmp_path: Path) -> None:
     text = (
         "\tGPU0\tGPU1\tGPU2\nGPU0\tX\tPIX\tSYS\nGPU1\tPIX\tX\tPIX\nGPU2\tSYS\tPIX\tX\n\nLegend:\n"
     )

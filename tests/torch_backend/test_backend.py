@@ -30,7 +30,7 @@ def all_well(outcomes: list[Outcome]) -> None:
         assert code == 0, f"rank {rank}: {text[-3000:]}"
 
 
-def told(text: str) -> str:
+def reported(text: str) -> str:
     return next(line for line in text.splitlines() if line.startswith("TOLD"))
 
 
@@ -54,7 +54,7 @@ def test_stock_hooks_and_habits_of_ddp_do_as_on_gloo(job: Job, table: Table) -> 
 def test_a_rank_that_dies_ends_the_backward_pass_of_the_others(job: Job, table: Table) -> None:
     outcomes = job("killed_in_backward", 2, table(1, 2))
     assert [code for code, _ in outcomes] == [0, -9], outcomes
-    assert re.search(r"rank 1 (closed its connection|has left)", told(outcomes[0][1]))
+    assert re.search(r"rank 1 (closed its connection|has left)", reported(outcomes[0][1]))
 
 
 FORKS = """
@@ -132,7 +132,7 @@ def test_ranks_that_call_different_things_get_an_error(
     outcomes = job("different_calls", 4, table(2, 2, protocol), DIFFERENCE=kind)
     all_well(outcomes)
     for _, text in outcomes:
-        assert "all ranks must make the same calls in the same order" in told(text), text
+        assert "all ranks must make the same calls in the same order" in reported(text), text
 
 
 @pytest.mark.parametrize("protocol", ["Simple", "LL"])
@@ -178,7 +178,7 @@ def test_a_late_peer_is_named_with_its_step(job: Job, table: Table) -> None:
     outcomes = job("late_peer", 3, table(1, 3))
     all_well(outcomes)
     for rank in (0, 1):
-        words = told(outcomes[rank][1])
+        words = reported(outcomes[rank][1])
         assert re.search(r"not done after 3.0 s; rank \d tb \d+ step \d+ .*rank 2", words), words
 
 
@@ -186,7 +186,7 @@ def test_a_killed_peer_is_named_and_nobody_hangs(job: Job, table: Table) -> None
     outcomes = job("killed_peer", 4, table(2, 2))
     assert [code for code, _ in outcomes] == [0, -9, 0, 0], outcomes
     for rank in (0, 2, 3):
-        words = told(outcomes[rank][1])
+        words = reported(outcomes[rank][1])
         assert re.search(r"rank 1 (closed its connection|has left)", words), words
         assert re.search(r"tb \d+ step \d+", words), words
 

@@ -59,7 +59,7 @@ def test_the_choice_is_that_of_the_published_inequalities(ranks: int) -> None:
         assert us[fastest_exchange(values, ranks, costs)] == min(us.values())
 
 
-def test_a_table_may_tell_that_the_formula_chose_badly() -> None:
+def test_a_table_may_show_that_the_formula_chose_badly() -> None:
     link, values = Link(1000.0, 1.25), 4_000_000
     formula = formula_costs(link, 8)
     assert regret(values, 8, link, formula) == 0

@@ -80,7 +80,7 @@ def test_a_monitor_of_calls_finds_the_network_that_they_ran_on() -> None:
     assert has_changed(link, seen) and not has_changed(seen, seen)
 
 
-def test_equal_calls_tell_the_rate_alone() -> None:
+def test_equal_calls_show_the_rate_alone() -> None:
     monitor = CallMonitor(8, Link(100.0, 9.0))
     costs = formula_costs(Link(100.0, 0.2), 8)
     for _ in range(5):

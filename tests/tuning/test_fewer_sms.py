@@ -42,7 +42,7 @@ def test_a_table_holds_candidates_with_fewer_sms_than_the_fastest(table: Path) -
     assert winners[0].name == min(times, key=lambda name: times[name])
 
 
-def test_tune_prefers_what_it_is_told(table: Path, topology: Topology, tmp_path: Path) -> None:
+def test_tune_prefers_what_is_requested(table: Path, topology: Topology, tmp_path: Path) -> None:
     options = TuneOptions(budget=60, prefer="sms")
     result = tune(topology, ["allgather"], [SIZE], Stand, options, path=tmp_path / "table").result
     fewest = select(load_table(tmp_path / "table").lookup, "allgather", SIZE).candidate

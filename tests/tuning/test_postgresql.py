@@ -111,7 +111,7 @@ def test_processes_share_the_work_and_take_over_from_one_that_is_killed(
         assert load_table(out).lookup == load_table(tmp_path / "one").lookup
 
 
-def test_a_server_that_ends_or_is_not_there_is_told(
+def test_a_server_that_ends_or_is_not_there_is_reported(
     server: Server, topology: Topology, tmp_path: Path
 ) -> None:
     def end(done: int, total: int, what: str) -> None:

@@ -22,7 +22,7 @@ def kind(request: pytest.FixtureRequest) -> type[Search]:
     return kind
 
 
-def asked(search: Search, surface: Surface, count: int) -> list[Request]:
+def requested(search: Search, surface: Surface, count: int) -> list[Request]:
     requests: list[Request] = []
     while len(requests) < count and (request := search.ask()) is not None:
         requests.append(request)
@@ -35,7 +35,7 @@ class TestEverySearch:
         self, kind: type[Search]
     ) -> None:
         first = [SPACE.at(100), SPACE.at(2000), SPACE.at(100), SPACE.default]
-        requests = asked(kind(SPACE, first=first, full_effort=9), Surface(SPACE), 3)
+        requests = requested(kind(SPACE, first=first, full_effort=9), Surface(SPACE), 3)
         points = [SPACE.default, SPACE.at(100), SPACE.at(2000)]
         assert requests == [Request(point, 9) for point in points]
 
@@ -45,7 +45,7 @@ class TestEverySearch:
     ) -> None:
         surface = Surface(SPACE, 3, noise=0.1)
         spent: dict[Point, int] = {}
-        for request in asked(kind(SPACE, full_effort=effort), surface, 80):
+        for request in requested(kind(SPACE, full_effort=effort), surface, 80):
             assert request.point in SPACE
             assert request.repeats > 0
             spent[request.point] = spent.get(request.point, 0) + request.repeats
@@ -61,7 +61,7 @@ class TestEverySearch:
             assert search.best is not None  # the default at least
 
     def test_the_same_seed_asks_the_same(self, kind: type[Search]) -> None:
-        runs = [asked(kind(SPACE, seed=5), Surface(SPACE, 2), 60) for _ in range(2)]
+        runs = [requested(kind(SPACE, seed=5), Surface(SPACE, 2), 60) for _ in range(2)]
         assert runs[0] == runs[1]
 
     def test_finds_the_optimum_of_a_tiny_space_and_ends(self, kind: type[Search]) -> None:
@@ -76,7 +76,7 @@ class TestEverySearch:
     def test_none_is_the_end(self, kind: type[Search]) -> None:
         space = tiny_space()
         search = kind(space)
-        asked(search, Surface(space), 2 * space.grid_size)
+        requested(search, Surface(space), 2 * space.grid_size)
         assert search.ask() is None
         assert search.ask() is None
 

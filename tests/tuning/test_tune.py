@@ -147,7 +147,7 @@ def test_a_file_or_a_link_in_the_studys_place_is_left_alone(
     assert (tmp_path / "real" / "journal.log").read_text() == "mine"
 
 
-def test_sizes_are_told_apart_by_root(topology: Topology, tmp_path: Path) -> None:
+def test_sizes_are_distinguished_by_root(topology: Topology, tmp_path: Path) -> None:
     tables = []
     for root, size in ((0, 1 << 14), (2, 1 << 18)):
         out = tmp_path / f"table{root}"
@@ -263,7 +263,7 @@ def test_an_unfinished_study_is_not_thrown_away_in_silence(
     tuned(tmp_path / "table", Stand(topology), topology, budget=3)  # finished: may start anew
 
 
-def test_a_journal_cut_short_by_a_crash_is_mended(topology: Topology, tmp_path: Path) -> None:
+def test_a_journal_cut_short_by_a_crash_is_repaired(topology: Topology, tmp_path: Path) -> None:
     broken = Stand(topology)
     broken.break_after = 12
     with pytest.raises(KeyboardInterrupt):

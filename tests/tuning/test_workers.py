@@ -130,7 +130,7 @@ def test_a_scheduler_that_cannot_be_is_refused(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_scheduler_that_is_not_there_is_told(topology: Topology, tmp_path: Path) -> None:
+def test_a_scheduler_that_is_not_there_is_reported(topology: Topology, tmp_path: Path) -> None:
     pytest.importorskip("distributed")
     with pytest.raises(Unavailable, match=r"--dask tcp://127.0.0.1:9"):
         tuned(tmp_path / "table", Stand(topology), topology, scheduler="tcp://127.0.0.1:9")

@@ -68,7 +68,7 @@ def test_sizes_that_no_program_divides_are_not_tuned() -> None:
         tasks_of(Call("allreduce", 4, 10_000))
 
 
-def test_a_workload_is_restricted_to_what_is_asked_for() -> None:
+def test_a_workload_is_restricted_to_what_is_requested() -> None:
     workload = Workload(
         "w", (Call("allreduce", 64, 2), Call("allreduce", 4096), Call("reduce", 64))
     )

@@ -12,7 +12,7 @@ from tuccl.runtime.executors import cuda_devices
 from tuccl.runtime.executors.cuda import CudaExecutor
 
 
-def test_a_library_that_is_not_there_is_told(
+def test_a_library_that_is_not_there_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TUCCL_CUDA_LIBRARY", str(tmp_path / "none.so"))
@@ -20,7 +20,9 @@ def test_a_library_that_is_not_there_is_told(
         CudaExecutor(2)
 
 
-def test_a_file_that_is_no_library_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_no_library_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "text.so"
     path.write_text("no library")
     monkeypatch.setenv("TUCCL_CUDA_LIBRARY", str(path))

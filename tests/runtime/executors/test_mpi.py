@@ -217,7 +217,7 @@ def test_ranks_are_started_with_their_prefix(mpi: Mpi, handmade: ModuleType) -> 
         Launch(usual.launcher, prefixes).command(2, ["w"])
 
 
-def test_open_mpi_sends_long_messages_unless_told_otherwise(
+def test_open_mpi_sends_long_messages_unless_set_otherwise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = Mpi("openmpi", "4.1.4", "/usr/bin/mpiexec", "/usr/bin/mpicc")
@@ -275,7 +275,7 @@ def test_the_glue_is_compiled_once(
         glue_library(broken)
 
 
-def test_no_mpi_is_said_with_the_mend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_mpi_is_said_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     assert find_mpis() == ()

@@ -152,7 +152,7 @@ def test_json_has_more_digits_than_text(tmp_path: Path) -> None:
         ("hang", Stuck, "not done after 1 s"),
     ],
 )
-def test_failed_runs_are_told_in_a_line(
+def test_failed_runs_are_reported_in_a_line(
     tmp_path: Path, fault: str, kind: type[TucclError], why: str
 ) -> None:
     fakes = make_fakes(tmp_path, fault=fault)

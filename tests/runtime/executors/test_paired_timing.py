@@ -54,7 +54,7 @@ def test_rounds_alternate_so_that_drift_hits_all_alike(handmade: ModuleType) -> 
     assert sorted(us for t in timings for us in t.samples_us) == list(range(1, 13))
 
 
-def test_rounds_end_when_told_but_never_before_the_first(handmade: ModuleType) -> None:
+def test_rounds_end_on_request_but_never_before_the_first(handmade: ModuleType) -> None:
     timings = paired_timings(Drifting(), entrants(handmade), 64, rounds=9, until=lambda done: True)
     assert [t.runs for t in timings] == [1, 1, 1]
     timings = paired_timings(Drifting(), entrants(handmade), 64, rounds=9, until=lambda n: n >= 3)

@@ -120,7 +120,7 @@ def test_slow_and_noisy_hosts_are_ended(hosts: Path) -> None:
     assert_gone(hosts)
 
 
-def test_hosts_without_tuccl_tell_by_the_vendors_tool(tuccl: Tuccl, hosts: Path) -> None:
+def test_hosts_without_tuccl_answer_by_the_vendors_tool(tuccl: Tuccl, hosts: Path) -> None:
     (hosts / "smi").write_text(smi_matrix(load_profile("dgx-h100")))
     answers = probe_hosts(["a", "b"], tool="nvidia-smi")
     expected = load_profile("dgx-h100")
@@ -152,7 +152,7 @@ def test_an_interrupt_ends_all(hosts: Path) -> None:
     assert_gone(hosts)
 
 
-def test_at_most_so_many_are_asked_at_once(hosts: Path) -> None:
+def test_at_most_so_many_are_queried_at_once(hosts: Path) -> None:
     answers = probe_hosts([f"busy{n}" for n in range(7)], at_once=3)
     assert all(answer.topology is not None for answer in answers.values())
     assert max(map(int, (hosts / "most").read_text().split())) <= 3

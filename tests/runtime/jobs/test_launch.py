@@ -61,7 +61,7 @@ def test_a_communicator_gets_as_many_channels_as_the_programs(
     assert "NCCL_MIN_NCHANNELS" not in run_environment(stored, "fork", tmp_path / "c")[0]
 
 
-def test_rccl_is_told_the_buffers_that_are_not_its_own(stored: Path, tmp_path: Path) -> None:
+def test_rccl_gets_the_buffers_that_are_not_its_own(stored: Path, tmp_path: Path) -> None:
     values, _ = run_environment(stored, "rccl", tmp_path / "cache")
     assert values["NCCL_LL_BUFFSIZE"] == str(512 << 10)
     assert "NCCL_LL_BUFFSIZE" not in run_environment(stored, "executor", tmp_path / "c")[0]

@@ -104,7 +104,7 @@ def test_programs_and_choices_do_not_mix(hand: SimpleNamespace) -> None:
 
 
 @pytest.mark.parametrize("odd", [{"placement": "in-place"}, {"datatype_class": "4-byte"}])
-def test_tuners_cannot_tell_placement_or_datatype(
+def test_tuners_do_not_know_placement_or_datatype(
     hand: SimpleNamespace, odd: dict[str, str]
 ) -> None:
     table = nccl_table(hand)

@@ -96,7 +96,7 @@ def test_a_host_that_dies_meanwhile_is_named(tmp_path: Path) -> None:
         ('echo \'{"id": 1, "result": "22"}\'', "bad answer"),
     ],
 )
-def test_a_host_that_answers_with_anything_else_is_told_at_once(script: str, why: str) -> None:
+def test_a_host_that_answers_with_anything_else_is_reported_at_once(script: str, why: str) -> None:
     """Whatever it leaves behind that holds its output open."""
     began = time.monotonic()
     with pytest.raises(TucclError, match=why):

@@ -138,7 +138,7 @@ def test_several_addresses_of_a_host_are_refused() -> None:
         PerftestProber(ends, lambda _, words: words)
 
 
-def test_a_perftest_that_fails_is_told(stand_in: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_perftest_that_fails_is_reported(stand_in: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PERFTEST_FAILS", "1")
     with pytest.raises(TucclError, match="host lo0: perftest fails: \"Couldn't connect"):
         PerftestProber(loopback_endpoints(2), lambda _, words: words).pair(0, 1)

@@ -160,7 +160,7 @@ def test_the_fork_gets_no_program_that_it_has_no_scratch_for(
 @pytest.mark.parametrize(
     "tuned", [((20, "Simple", 256), (21, "Simple", 384)), ((19, "LL", 192), (20, "Simple", 128))]
 )
-def test_the_fork_is_told_the_threads_that_were_tuned(
+def test_the_fork_gets_the_threads_that_were_tuned(
     hand: SimpleNamespace, tmp_path: Path, tuned: tuple[tuple[int, str, int], ...]
 ) -> None:
     """It adds a warp under Simple itself (src/enqueue.cc), and checks that a slice divides."""

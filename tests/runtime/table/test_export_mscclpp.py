@@ -213,7 +213,7 @@ def test_reductions_other_than_sums_have_no_plan(sums: Path, mscclpp: Builder) -
     assert module.choose("allreduce", 1 << 16, "float16", in_place=True, op="max") is None
 
 
-def test_all_ranks_tell_an_allgather_in_place_alike(
+def test_all_ranks_recognize_an_allgather_in_place_alike(
     stored: Path, tmp_path: Path, mscclpp: Builder
 ) -> None:
     export(stored, "mscclpp", tmp_path / "out")

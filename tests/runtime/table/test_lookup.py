@@ -69,7 +69,7 @@ def test_overlaps_and_gaps_are_refused(ranges: list[tuple[int, int | None]], pro
         check_entries([bare(*r) for r in ranges])
 
 
-def test_keys_are_told_apart() -> None:
+def test_keys_are_distinguished() -> None:
     check_entries([bare(0, 10, placement="in-place"), bare(5, 20, placement="out-of-place")])
     check_entries([bare(0, 10, datatype_class="4-byte"), bare(5, 20, datatype_class="2-byte")])
     rooted = {"collective": "broadcast"}

@@ -82,7 +82,7 @@ def test_calls_that_cannot_be_are_refused(
         select(load_table(stored).lookup, collective, nbytes, **call)  # type: ignore[arg-type]
 
 
-def test_explain_tells_every_size_once_as_select_does(stored: Path) -> None:
+def test_explain_shows_every_size_once_as_select_does(stored: Path) -> None:
     table = load_table(stored).lookup
     rows = explain(table)
     pick = random.Random(6)

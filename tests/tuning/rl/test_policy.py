@@ -131,7 +131,7 @@ def order(belief: Belief, count: int) -> list[int]:
     return [step[0] for step in (belief.next() for _ in range(count)) if step is not None]
 
 
-def test_belief_moves_to_the_call_that_foretells_what_is_seen() -> None:
+def test_belief_moves_to_the_call_that_predicts_what_is_seen() -> None:
     gains: list[list[float | None]] = [[3.0, 0.0, 3.5, None], [0.0, 1.0, 0.0, 3.0]]
     belief = Belief([0.0, 1.0], gains)
     assert order(belief, 1) == [2]
