@@ -25,6 +25,7 @@ from __future__ import annotations
 import argparse
 import math
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
@@ -41,7 +42,15 @@ from tuccl.program import Knobs, Program, default_buffer_bytes, max_threads, par
 from tuccl.runtime import NCCL_VERSION, SimExecutor, time_baseline
 from tuccl.runtime.nccl.versions import nccl_release
 from tuccl.sketches import candidate_sketches, full_mesh
-from tuccl.synth import METHODS, Collective, Problem, lower, make_schedule, replicate
+from tuccl.synth import (
+    METHODS,
+    Collective,
+    Problem,
+    lower,
+    make_schedule,
+    replicate,
+    searched_methods,
+)
 from tuccl.topology import Topology, join, load_profile
 from tuccl.tuning import TuneOptions, aligned_size
 from tuccl.tuning.final_round import FinalRound
@@ -94,6 +103,11 @@ class Row(msgspec.Struct, frozen=True):
     def ratio(self) -> float:
         """Return how many times slower the other one is."""
         return self.other_us / self.found_us
+
+    @property
+    def method(self) -> str:
+        """Return the method of our best, which its description begins with."""
+        return self.found.partition(",")[0]
 
 
 def cases(only: str) -> Iterator[Case]:
@@ -251,12 +265,17 @@ def main() -> None:
     parser.add_argument("--all", action="store_true", help="print every size")
     args = parser.parse_args()
     ratios: list[float] = []
+    methods: Counter[str] = Counter()
     with ProcessPoolExecutor(2) as pool:
         todo = list(cases(args.only))
         for case, job in [(case, pool.submit(rows_of, case, args)) for case in todo]:
             ratios += printed(case, job.result(), whole=args.all)
+            methods.update(row.method for row in job.result())
     if not ratios:
         raise SystemExit(f"--only {args.only!r}: no case has that in its name")
+    print("rows that a method's program wins:")
+    for method in sorted({*searched_methods(unordered=True), *methods}, key=lambda m: -methods[m]):
+        print(f"  {method:<28}{methods[method]:>4}")
     lost = sum(ratio < AS_GOOD for ratio in ratios)
     print(
         f"simulated: at least as good at {len(ratios) - lost} of {len(ratios)} sizes and "
@@ -271,7 +290,11 @@ def printed(case: Case, rows: Sequence[Row], *, whole: bool) -> list[float]:
         print(f"{case!s:<32} no program to compare with", flush=True)
         return []
     least, mean = min(ratios), geometric_mean(ratios)
-    print(f"{case!s:<32}{len(rows):>4} rows, least ratio {least:.3f}, mean {mean:.3f}", flush=True)
+    won = ", ".join(f"{m} {n}" for m, n in Counter(row.method for row in rows).most_common())
+    print(
+        f"{case!s:<32}{len(rows):>4} rows, least ratio {least:.3f}, mean {mean:.3f}; by {won}",
+        flush=True,
+    )
     for row in rows:
         if whole or row.ratio < AS_GOOD:
             print(

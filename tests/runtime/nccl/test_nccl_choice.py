@@ -54,11 +54,16 @@ def test_low_latency_for_small_and_simple_for_large(
 
 
 @pytest.mark.parametrize("version", nccl_versions())
-def test_trees_for_small_allreduce_on_many_nodes_rings_for_large(version: str) -> None:
-    topology = join(load_profile("dgx-a100"), 8)
-    assert nccl_choice(topology, "allreduce", 4096, version).algorithm == "Tree"
-    assert nccl_choice(topology, "allreduce", 1 << 33, version).algorithm == "Ring"
-    assert nccl_choice(topology, "allgather", 4096, version).algorithm == "Ring"
+@pytest.mark.parametrize(("profile", "hosts"), [("dgx-a100", n) for n in (3, 8)] + [("dgx-1v", 8)])
+def test_trees_for_small_allreduce_on_many_nodes_rings_for_large(
+    version: str, profile: str, hosts: int
+) -> None:
+    topology = join(load_profile(profile), hosts)
+    of_allreduce = [nccl_choice(topology, "allreduce", n, version).algorithm for n in SIZES]
+    trees = of_allreduce.count("Tree")
+    assert of_allreduce == ["Tree"] * trees + ["Ring"] * (len(SIZES) - trees)
+    assert trees > 3 and nccl_choice(topology, "allreduce", 1 << 33, version).algorithm == "Ring"
+    assert {nccl_choice(topology, "allgather", n, version).algorithm for n in SIZES} == {"Ring"}
 
 
 @pytest.mark.parametrize("version", nccl_versions())
