@@ -100,7 +100,8 @@ def test_pages_are_short() -> None:
     assert sum(len(text_of(page).split()) for page in kept) <= MOST_WORDS
 
 
-SHORT = {"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"}
+# The changelog is a record, which grows.
+SHORT = {"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "training/README.md"}
 
 
 def test_ci_runs_the_command_that_contributors_run() -> None:
