@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.torch_backend.test_backend import all_well, told
+from tests.torch_backend.test_backend import all_well, reported
 
 torch = pytest.importorskip("torch")
 
@@ -42,8 +42,8 @@ def test_one_rank_needs_no_exchange(job: Job) -> None:
 def test_a_wrong_ratio_ends_all_ranks_with_a_line(job: Job, table: Table) -> None:
     outcomes = job("wrong_ratio", 2, table(1, 2))
     all_well(outcomes)
-    assert "compression ratio 7" in told(outcomes[1][1])
-    assert re.search(r"rank 1 (closed its connection|has left)", told(outcomes[0][1]))
+    assert "compression ratio 7" in reported(outcomes[1][1])
+    assert re.search(r"rank 1 (closed its connection|has left)", reported(outcomes[0][1]))
 
 
 @pytest.mark.parametrize("count", [1, 7, 100])
