@@ -67,9 +67,9 @@ class CoordinateSearch(Search):
         start = self.best or self.space.default
         while not self.exhausted:
             yield start, self.full_effort
-            descent = coordinate_descent(
-                self.space, self.measurements, start, ("method", "sketch", *FINE_DIMENSIONS)
-            )
+            sketch = (dimension.name for dimension in self.space.sketch_axes.dimensions)
+            names = ("method", *sketch, *FINE_DIMENSIONS)
+            descent = coordinate_descent(self.space, self.measurements, start, names)
             yield from ((point, self.full_effort) for point in descent)
             start = self.space.at(rng.randrange(self.space.grid_size))
 
