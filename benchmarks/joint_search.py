@@ -9,10 +9,10 @@ that of every search here, of those with 1,000 evaluations too (descent, coordin
 --exhaustive names a cell of up to 4 MB the whole grid of the candidates is answered for as well: a
 point is simulated, or its lower bound (`least_us`) is above a time that another point has. Every
 search gets the same space and budget, and seeds: --seeds the default search, --other-seeds others,
-half as many where times are noisy. It begins from the default alone (cold); `+` marks those that
-begin with 30 points whose knobs suit the size, as `tune` begins them. Regret is the time of the
-point that a search ends with over the best, less one. --without-estimators leaves out the searches
-by Optuna's estimator, which take hours.
+half as many where times are noisy; 0 leaves both out. It begins from the default alone (cold); `+`
+marks those that begin with 30 points whose knobs suit the size, as `tune` begins them. Regret is
+the time of the point that a search ends with over the best, less one. --without-estimators leaves
+out the searches by Optuna's estimator, which take hours.
 
 The list: the default search with 100 evaluations over the candidates by name, as tables were made
 before sketches had parameters for dimensions; its time over that of the space with parameters.
@@ -322,7 +322,7 @@ def noise(call: SimulatedCall, result: Cell, job: Job) -> None:
         for sigma in NOISES:
             key = f"{name} {sigma}"
             result.slower[key] = 0
-            for seed in range(max(job.other_seeds // 2, 1)):
+            for seed in range((job.other_seeds + 1) // 2):
                 us, taken = noisy_choice(call, name, Noise(call, seed, sigma))
                 result.noisy.setdefault(key, []).append(us / result.best_us - 1)
                 result.slower[key] += taken and us > 1.01 * call.default_us

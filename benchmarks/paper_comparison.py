@@ -364,13 +364,14 @@ def print_cause(found: Sequence[OfForm], constants: Mapping[str, Sequence[float]
     busy = " and ".join(f"{most[1, c].busiest:.0f} %" for c in COLLECTIVES)
     filled = ", ".join(f"{of.collective} of {of.form} {of.busiest:.0f} %" for of in full)
     fast = constants[FAST][len(FORMS) * len(COLLECTIVES) :]
+    gains_there = f"{min(fast):.2f}x to {max(fast):.2f}x"
     print(
         f"""
 cause. On one host thread blocks limit the default, not links, the busiest of which is {busy} full:
 knobs alone gain up to {one} there; the paper has 3.5x and 2.5x.
 On two hosts they gain up to {two}: under the default knobs the
 NICs are busy already ({filled}), and
-no knob takes a byte off them. On a network ten times as fast knobs gain {min(fast):.2f}x to {max(fast):.2f}x.
+no knob takes a byte off them. On a network ten times as fast they gain {gains_there}.
 So a mean over machines of several hosts says 1.05x. The paper's figures are the most of a cluster
 of one, two and three hosts and may be of one; were they of several, its default would have left the
 NICs idle for a reason that no cost here stands for. Of all links' bandwidth its default uses 5.77 %
