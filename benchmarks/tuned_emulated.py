@@ -1,6 +1,6 @@
 """Prints tuned tables against their default and against knobs alone, measured on emulated hosts.
 
-    sudo .venv/bin/python benchmarks/tuned_emulated.py [--budget 40] [--rounds 15]
+    sudo .venv/bin/python benchmarks/tuned_emulated.py [--budget 16] [--rounds 15]
         [--only lopsided] [--write]
 
 Each host is a network namespace. `tune` makes a table with so many evaluations a call; the same
@@ -36,7 +36,7 @@ from tuccl.units import format_bytes
 NAMES = ("2x4 200", "4x2 200", "lopsided")  # hosts x ranks, Mb/s; lopsided: two hosts at a fifth
 COLLECTIVES = ("allgather", "allreduce")
 SIZES = (64 << 10, 1 << 20)
-EFFORT = Effort(warmup=1, runs=3, seconds=0.2)
+EFFORT = Effort(warmup=1, runs=1, seconds=0.2)
 
 
 def knobs_alone(
@@ -84,7 +84,7 @@ def gain(default: Sequence[float], other: Sequence[float]) -> tuple[float, str]:
 def main() -> None:
     """Print a row for each call, and the geometric means."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--budget", type=int, default=40)
+    parser.add_argument("--budget", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--only", default="")
     args = parser.parse_args()
