@@ -47,7 +47,7 @@ NOISE, FULL_EFFORT = 0.03, 9
 
 @dataclass(frozen=True)
 class Row:
-    """What a search ends with in a cell: a regret for each seed, and its own seconds."""
+    """The results of a search in a cell: a regret for each seed, and its own seconds."""
 
     cell: tuple[str, ...]
     noise: float

@@ -392,7 +392,7 @@ def gains_of(cell: Cell, budget: str) -> list[float]:
 
 
 def print_grids(cells: Cells) -> None:
-    """What is known of the best of every cell."""
+    """The best of every cell, as far as it is known."""
     print(
         f"\n{'cell':34s} {'grid':>8s} {'simulated':>9s} {'best us':>9s}  best of the long searches"
     )

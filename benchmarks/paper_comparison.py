@@ -213,7 +213,7 @@ def _with_buffer(knobs: Knobs) -> Knobs:
 
 
 def usage(executor: SimExecutor, program: Program, nbytes: int) -> tuple[float, float]:
-    """How full the busiest link is and all together are in the whole time of the default, in %."""
+    """The use in % of the busiest link, and of all, over the whole time of the default."""
     run = executor.trace(program.replace(protocol="Simple"), MSCCL_DEFAULT_KNOBS, nbytes)
     used = utilisation(run)
     total = sum(each.rate_gbs for each in used.classes)
@@ -277,7 +277,7 @@ def print_comparison(only: str) -> None:
 
 @dataclass(frozen=True)
 class OfForm:
-    """What knobs gain over a form of the default, and how full its links are in %."""
+    """The gains of knobs over a form of the default, and the use of its links in %."""
 
     hosts: int
     collective: str

@@ -66,7 +66,7 @@ def knobs_alone(
 
 
 def chosen(table: TunedTable, collective: str, nbytes: int) -> ConfiguredProgram | None:
-    """What the table runs out of place; None for the default."""
+    """The program that the table runs out of place; None for the default."""
     candidate = table.select(collective, nbytes).candidate
     program = table.program(candidate)
     if program is None or candidate.knobs is None:
