@@ -7,7 +7,7 @@ study; the last one serves the same table from the study of the first. Seconds b
 the processor, the latter of the tune's process and its workers. Shares are of the clock's time of
 a tune without workers: what is spent in each part, without the parts that it calls. The goal for
 2 collectives x 21 sizes, 42 calls of two placements each, is 35 s on two cores, and two workers
-at least 1.8 times one; cores that others use too tell little.
+at least 1.8 times one, where nobody else uses the cores.
 """
 
 from __future__ import annotations
