@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from math import exp, gcd, sqrt
+from typing import TYPE_CHECKING, ClassVar
 
 from tuccl.tuning.searches.brackets import Bracket, Rung, highest_bracket
 from tuccl.tuning.searches.coordinate_descent import FINE_DIMENSIONS, coordinate_descent
@@ -14,6 +15,9 @@ from tuccl.tuning.searches.search import Search
 from tuccl.tuning.searches.space import Point, Space
 from tuccl.tuning.searches.tpe import Proposal, Tpe
 from tuccl.tuning.searches.tpe_searches import TpeSearch
+
+if TYPE_CHECKING:
+    from optuna.samplers import BaseSampler
 
 _GOLDEN = 0.6180339887498949
 _ETA = 3
@@ -67,9 +71,9 @@ class CoordinateSearch(Search):
         start = self.best or self.space.default
         while not self.exhausted:
             yield start, self.full_effort
-            descent = coordinate_descent(
-                self.space, self.measurements, start, ("method", "sketch", *FINE_DIMENSIONS)
-            )
+            sketch = (dimension.name for dimension in self.space.sketch_axes.dimensions)
+            names = ("method", *sketch, *FINE_DIMENSIONS)
+            descent = coordinate_descent(self.space, self.measurements, start, names)
             yield from ((point, self.full_effort) for point in descent)
             start = self.space.at(rng.randrange(self.space.grid_size))
 
@@ -123,31 +127,48 @@ class KernelEstimator(Tpe):
     others'; the largest quotient is looked for among random points and variations of the best.
     """
 
+    widths: ClassVar[dict[str, float]] = _WIDTHS
+
     def __init__(self, space: Space, seed: int) -> None:
         """Start with an empty history."""
         super().__init__(space, seed)
+        self._study.sampler = self.sampler(seed)
         self._rng = random.Random(seed)
         self._us: dict[Point, float] = {}
 
+    def sampler(self, seed: int) -> BaseSampler:
+        """Return what Optuna itself samples with: nothing of it is used here."""
+        from optuna.samplers import RandomSampler
+
+        return RandomSampler(seed)
+
     def propose(self) -> Proposal:
-        """Return the candidate with the largest quotient of densities."""
+        """Return the candidate with the largest quotient of densities; first ones are random."""
         ranked = sorted(self._us, key=self._us.__getitem__)
-        at = self._rng.randrange
-        candidates = [self._space.at(at(self._space.grid_size)) for _ in range(_STRANGERS)]
-        if len(ranked) >= _STARTUP:
-            candidates += [varied(self._space, ranked[:5], self._rng) for _ in range(_VARIATIONS)]
-            split = max(len(ranked) // 4, 1)
-            good, bad = (
-                [self._vector(point) for point in part] for part in (ranked[:split], ranked[split:])
-            )
-            widths = [_WIDTHS.get(point.protocol, _WIDTH) for point in ranked]
+        if len(ranked) < _STARTUP:
+            return self.adopt(self._stranger())
+        return self.proposed(ranked, self._candidates(ranked))
 
-            def quotient(point: Point) -> float:
-                x = self._vector(point)
-                return _density(x, good, widths) / (_density(x, bad, widths[split:]) + 1e-12)
+    def proposed(self, ranked: list[Point], candidates: list[Point]) -> Proposal:
+        """Return one of the candidates for what was met so far, the best of it first."""
+        split = quarter(len(ranked))
+        good, bad = (
+            [self._vector(point) for point in part] for part in (ranked[:split], ranked[split:])
+        )
+        widths = [self.widths.get(point.protocol, _WIDTH) for point in ranked]
 
-            candidates = [max(candidates, key=quotient)]
-        return self.adopt(candidates[0])
+        def quotient(point: Point) -> float:
+            x = self._vector(point)
+            return _density(x, good, widths) / (_density(x, bad, widths[split:]) + 1e-12)
+
+        return self.adopt(max(candidates, key=quotient))
+
+    def _candidates(self, ranked: list[Point]) -> list[Point]:
+        variations = [varied(self._space, ranked[:5], self._rng) for _ in range(_VARIATIONS)]
+        return [*(self._stranger() for _ in range(_STRANGERS)), *variations]
+
+    def _stranger(self) -> Point:
+        return self._space.at(self._rng.randrange(self._space.grid_size))
 
     def _vector(self, point: Point) -> list[float]:
         indices, x = self._space.indices(point), []
@@ -167,6 +188,69 @@ class KernelEstimator(Tpe):
         self._us[proposal.point] = time_us
 
 
+def quarter(points: int) -> int:
+    """Return how many of so many points are the good ones."""
+    return max(points // 4, 1)
+
+
+class EqualWidths(KernelEstimator):
+    """Eq. 2 and 3 with kernels of one width, whatever the protocol."""
+
+    widths: ClassVar[dict[str, float]] = {}
+
+
+class SameCandidates(KernelEstimator):
+    """Optuna's densities with all else that `KernelEstimator` has: candidates, first points, part.
+
+    So nothing differs between the two but the densities.
+    """
+
+    def sampler(self, seed: int) -> BaseSampler:
+        """Return Optuna's sampler, which takes the best of `_given` instead of its own samples."""
+        from optuna.samplers import TPESampler
+
+        sampler = TPESampler(seed=seed, n_startup_trials=0, gamma=quarter)
+        build = sampler._build_parzen_estimator
+
+        def with_given(*args: object, handle_below: bool) -> object:
+            estimator = build(*args, handle_below=handle_below)
+            if handle_below:  # the only one that is sampled
+                estimator.sample = lambda rng, size: self._given
+            return estimator
+
+        sampler._build_parzen_estimator = with_given
+        return sampler
+
+    def proposed(self, ranked: list[Point], candidates: list[Point]) -> Proposal:
+        """Return the candidate that Optuna's densities prefer."""
+        import numpy as np
+
+        rows = [self._space.indices(point) for point in candidates]
+        self._given = {
+            d.name: np.array([float(row[d.name]) for row in rows]) for d in self._space.dimensions
+        }
+        trial = self._study.ask(self._distributions)
+        return Proposal(candidates[rows.index(self._indices(trial))], trial)
+
+    def adopt(self, point: Point) -> Proposal:
+        """Return a proposal of ``point``, which another rule chose."""
+        import numpy as np
+
+        indices = self._space.indices(point).items()
+        self._given = {name: np.array([float(index)]) for name, index in indices}
+        return super().adopt(point)
+
+    def learn(self, point: Point, time_us: float) -> None:
+        """Add a point that was measured in full without having been proposed."""
+        super().learn(point, time_us)
+        Tpe.learn(self, point, time_us)
+
+    def reached(self, proposal: Proposal, time_us: float, effort: int) -> None:
+        """Note the estimate of a proposal."""
+        super().reached(proposal, time_us, effort)
+        Tpe.reached(self, proposal, time_us, effort)
+
+
 def _density(x: list[float], points: list[list[float]], widths: list[float]) -> float:
     return sum(
         exp(-sum((a - b) ** 2 for a, b in zip(x, point, strict=True)) / (2 * width**2))
@@ -182,6 +266,26 @@ class PaperMracoSearch(MracoSearch):
     def estimator(self) -> Tpe:
         """Return what proposes points."""
         return KernelEstimator(self.space, self.seed)
+
+
+class EqualWidthsMracoSearch(MracoSearch):
+    """MRACO with kernels of one width (`EqualWidths`)."""
+
+    name = "mraco-equal"
+
+    def estimator(self) -> Tpe:
+        """Return what proposes points."""
+        return EqualWidths(self.space, self.seed)
+
+
+class SameCandidatesMracoSearch(MracoSearch):
+    """MRACO with Optuna's densities over the kernels' candidates (`SameCandidates`)."""
+
+    name = "mraco-optuna"
+
+    def estimator(self) -> Tpe:
+        """Return what proposes points."""
+        return SameCandidates(self.space, self.seed)
 
 
 def literal_brackets(most_effort: int, eta: int = 3) -> tuple[Bracket, ...]:
@@ -217,5 +321,7 @@ BASELINE_SEARCHES: dict[str, type[Search]] = {
         HalvingTpeSearch,
         LiteralMracoSearch,
         PaperMracoSearch,
+        EqualWidthsMracoSearch,
+        SameCandidatesMracoSearch,
     )
 }

@@ -1,22 +1,27 @@
-"""Prints what each search of `tuccl tune` is worth beside the exhaustive grid, simulated.
+"""Prints what each search of `tuccl tune` is worth, and the sketches' parameters, simulated.
 
     .venv/bin/python benchmarks/joint_search.py [--cache FOLDER] [--only "2x v100x4"] [--seeds 20]
-        [--processes 2] [--write]
+        [--other-seeds 6] [--without-estimators] [--exhaustive "2x v100x4"] [--processes 2]
+        [--write]
 
-Cells: allgather and allreduce of 64 KB, 4 MB and 256 MB on four machines. Where --exhaustive names
-a cell of up to 4 MB the whole grid is answered for once: a point is simulated, or its lower bound
-(`least_us`) is above a time that another point has. Elsewhere the best is that of a search of 1,000
-evaluations and of all others here. Every search gets the same space, budget and seeds (6 for those
-by Optuna's estimator), from the default alone (cold); `+` marks those that begin with 30 points
-whose knobs suit the size, as `tune` begins them.
-Regret is the time of the point that a search ends with over the best, less one.
+Cells: allgather and allreduce of 64 KB, 4 MB and 256 MB on four machines. The best of a cell is
+that of every search here, of those with 1,000 evaluations too (descent, coordinate, rl). Where
+--exhaustive names a cell of up to 4 MB the whole grid of the candidates is answered for as well: a
+point is simulated, or its lower bound (`least_us`) is above a time that another point has. Every
+search gets the same space and budget, and seeds: --seeds the default search, --other-seeds others,
+half as many where times are noisy; 0 leaves both out. It begins from the default alone (cold); `+`
+marks those that begin with 30 points whose knobs suit the size, as `tune` begins them. Regret is
+the time of the point that a search ends with over the best, less one. --without-estimators leaves
+out the searches by Optuna's estimator, which take hours.
+
+The list: the default search with 100 evaluations over the candidates by name, as tables were made
+before sketches had parameters for dimensions; its time over that of the space with parameters.
 
 With noise, samples are the simulated time times exp(N(0, s)), a point's full effort is 27 of
 them, and the budget counts full efforts; the regret is that of the true time. `slower` counts
 final rounds that prefer a program truly slower than the default by over 1 %.
 
-The ablation: the best with the default's knobs (sketch, method and chunks only), the best knobs of
-the default's program, and the best of both, over the default of MSCCL.
+A cell is kept in --cache by the commit that last changed what it depends on, and its options.
 """
 
 from __future__ import annotations
@@ -24,19 +29,25 @@ from __future__ import annotations
 import argparse
 import math
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
-from statistics import geometric_mean, median
+from statistics import median
 
 import msgspec
-from report import publish
+from report import ROOT, publish
 
 from baseline_searches import BASELINE_SEARCHES
 from tuccl.errors import Infeasible
+from tuccl.sketches.candidates import candidate_sketches
 from tuccl.topology import Topology, join, load_profile
 from tuccl.tuning import SEARCHES, beats
+from tuccl.tuning.evaluate import Evaluator
 from tuccl.tuning.policy_training import SimulatedCall, simulated_calls
 from tuccl.tuning.searches.initial_points import initial_points
 from tuccl.tuning.searches.search import run_search
@@ -67,11 +78,60 @@ NOISES = (0.03, 0.15)
 FULL_EFFORT = 27
 NOISY_BUDGET = 100
 NOISY = ("descent", "mraco+", "mraco-literal+", "tpe-halving+")
-SEEDS_OF_ESTIMATORS = 6  # Optuna's estimator takes longer than the simulator
 BATCH = 64
+LONG, LONG_SEARCHES = 1000, ("descent", "coordinate", "rl")
 _LARGEST_GRID = 4 << 20  # at 256 MB a grid takes hours
-_GUESS = 400  # evaluations of the search whose best prunes the grid
-_LONG = 1000  # where the grid is not answered for
+_SLOWER = 1e-3  # of a table's time: less is a tie
+_SOURCES = (
+    "msccl_ext",
+    "runtime",
+    "sketches",
+    "synth",
+    "topology",
+    "tuning",
+    "benchmarks/joint_search.py",
+    "benchmarks/baseline_searches.py",
+)
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A cell to answer for, and how."""
+
+    profile: str
+    hosts: int
+    collective: str
+    nbytes: int
+    seeds: int
+    other_seeds: int
+    exhaustive: bool
+    estimators: bool
+
+    @property
+    def name(self) -> str:
+        """The name in the tables."""
+        return f"{self.hosts}x {self.profile} {self.collective} {format_bytes(self.nbytes)}"
+
+    @property
+    def rows(self) -> list[str]:
+        """The searches without noise."""
+        return [name for name in ROWS if self.estimators or not by_estimator(name)]
+
+    @property
+    def noisy(self) -> list[str]:
+        """The searches with noise."""
+        return [name for name in NOISY if self.estimators or not by_estimator(name)]
+
+    def path(self, cache: Path, commit: str) -> Path:
+        """The file that keeps the cell."""
+        options = f"{self.seeds}-{self.other_seeds}"
+        options += "-exhaustive" * self.exhaustive + "-estimators" * self.estimators
+        call = f"{self.hosts}x-{self.profile}-{self.collective}-{self.nbytes}"
+        return cache / f"{commit}-{call}-{options}.json"
+
+    def topology(self) -> Topology:
+        """The machine."""
+        node = load_profile(self.profile)
+        return join(node, self.hosts) if self.hosts > 1 else node
 
 
 class Cell(msgspec.Struct):
@@ -82,12 +142,11 @@ class Cell(msgspec.Struct):
     best_us: float
     best: str
     default_us: float
-    seconds: float
-    sketch_us: float
-    knobs_us: float
-    regrets: dict[str, list[float]]  # by "search budget"
-    noisy: dict[str, list[float]]  # by "search noise"
-    slower: dict[str, int]
+    seconds: float = 0.0
+    listed: dict[str, list[float]] = {}  # regrets over the candidates alone, by budget
+    regrets: dict[str, list[float]] = {}  # by "search budget"
+    noisy: dict[str, list[float]] = {}  # by "search noise"
+    slower: dict[str, int] = {}
 
 
 def main() -> None:
@@ -95,91 +154,89 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cache", type=Path, default=Path("build/joint_search"))
     parser.add_argument("--only", default="")
-    parser.add_argument("--exhaustive", default="2x v100x4")
+    parser.add_argument("--exhaustive", default="none")
+    parser.add_argument("--without-estimators", action="store_true")
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--other-seeds", type=int, default=6)
     parser.add_argument("--cached", action="store_true", help="print the cells that are there")
     parser.add_argument("--processes", type=int, default=2)
     args = parser.parse_args()
-    names = [
-        (machine, collective, size)
+    estimators = not args.without_estimators
+    jobs = [
+        Job(*machine, collective, size, args.seeds, args.other_seeds, False, estimators)
         for size in SIZES
         for machine in MACHINES
         for collective in COLLECTIVES
-        if args.only in f"{machine[1]}x {machine[0]} {collective} {format_bytes(size)}"
+    ]
+    jobs = [
+        msgspec.structs.replace(
+            job, exhaustive=args.exhaustive in job.name and job.nbytes <= _LARGEST_GRID
+        )
+        for job in jobs
+        if args.only in job.name
     ]
     args.cache.mkdir(parents=True, exist_ok=True)
-    if args.cached:
-        names = [name for name in names if cache_of(args.cache, *name, args.seeds).exists()]
+    commit = commit_of_sources()
+    paths = {job: job.path(args.cache, commit) for job in jobs}
+    jobs = [job for job in jobs if not args.cached or paths[job].exists()]
     with ProcessPoolExecutor(args.processes) as pool:
-        jobs = [pool.submit(cell, *name, args.seeds, args.cache, args.exhaustive) for name in names]
-        cells = {name: job.result() for name, job in zip(names, jobs, strict=True)}
+        results = [pool.submit(cell, job, paths[job]) for job in jobs]
+        cells = {job: result.result() for job, result in zip(jobs, results, strict=True)}
+    print_default(cells)
     print_grids(cells)
     print_regrets(cells)
     print_noise(cells)
-    print_ablation(cells)
 
 
-def cell(
-    machine: tuple[str, int], collective: str, nbytes: int, seeds: int, cache: Path, whole: str
-) -> Cell:
-    """The results of a cell, from ``cache`` where they are there."""
-    path = cache_of(cache, machine, collective, nbytes, seeds)
+def commit_of_sources() -> str:
+    """The commit that last changed what a cell depends on; marked where files differ from it."""
+
+    def git(*words: str) -> str:
+        command = ["git", *words, "--", *_SOURCES]
+        return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+    changed = git("status", "--porcelain", "--untracked-files=no")
+    return git("log", "-1", "--format=%h").strip() + "-dirty" * bool(changed)
+
+
+def by_estimator(search: str) -> bool:
+    """Return whether Optuna's estimator proposes the points of a search."""
+    return search.startswith(("mraco", "tpe"))
+
+
+def cell(job: Job, path: Path) -> Cell:
+    """The results of a cell, from ``path`` where they are there."""
     if path.exists():
         return msgspec.json.decode(path.read_bytes(), type=Cell)
-    topology = topology_of(*machine)
-    [call] = simulated_calls(topology, collective, [nbytes])
-    name = f"{machine[1]}x {machine[0]} {collective} {format_bytes(nbytes)}"
-    result = best_of(call, exhaustive=whole in name and nbytes <= _LARGEST_GRID)
-    regrets(call, result, seeds)
-    noise(call, result, seeds)
+    start = time.monotonic()
+    [call] = simulated_calls(job.topology(), job.collective, [job.nbytes])
+    result = best_of(call, exhaustive=job.exhaustive)
+    regrets(call, result, job)
+    noise(call, result, job)
+    result.seconds = time.monotonic() - start
     path.write_bytes(msgspec.json.encode(result))
-    print(f"{path.stem}: {result.seconds:.0f} s", flush=True)
+    print(f"{job.name}: {result.seconds:.0f} s", file=sys.stderr, flush=True)
     return result
 
 
-def cache_of(
-    cache: Path, machine: tuple[str, int], collective: str, nbytes: int, seeds: int
-) -> Path:
-    """The file of a cell."""
-    return cache / f"{machine[1]}x-{machine[0]}-{collective}-{nbytes}-{seeds}.json"
-
-
-def topology_of(profile: str, hosts: int) -> Topology:
-    """``hosts`` of a profile."""
-    node = load_profile(profile)
-    return join(node, hosts) if hosts > 1 else node
-
-
 def best_of(call: SimulatedCall, *, exhaustive: bool) -> Cell:
-    """The best point of the grid, and what it took to know."""
-    start = time.monotonic()
-    space = call.space
-    known = run_search(SEARCHES["descent"](space), call.samples, _GUESS if exhaustive else _LONG)
-    best = known.us(known.ranked()[0]), known.ranked()[0]
-    sketch_us, knobs_us = subsets(call)
+    """The best point that long searches find, or the grid has."""
+    best = call.default_us, call.space.default
+    for name in LONG_SEARCHES:
+        search = ALL_SEARCHES[name](call.space)
+        run_search(search, call.samples, LONG)
+        if search.best is not None:
+            best = min(best, (search.best_us, search.best))
     simulated = grid = 0
-    for points in by_program(space):
+    for points in by_program(call.space):
         grid += len(points)
         if exhaustive:
             best, count = fastest(call, points, best)
             simulated += count
-    best_us, point = best
+    us, point = best
     choice = point.choice
     name = f"{choice.method} on {choice.sketch}, {point.protocol} x {point.channels}"
-    seconds = time.monotonic() - start
-    return Cell(
-        grid=grid,
-        simulated=simulated,
-        best_us=best_us,
-        best=name,
-        default_us=call.us(space.default),
-        seconds=seconds,
-        sketch_us=sketch_us,
-        knobs_us=knobs_us,
-        regrets={},
-        noisy={},
-        slower={},
-    )
+    return Cell(grid, simulated, us, name, call.default_us)
 
 
 def by_program(space: Space) -> Iterator[list[Point]]:
@@ -191,24 +248,11 @@ def by_program(space: Space) -> Iterator[list[Point]]:
                     yield points
 
 
-def subsets(call: SimulatedCall) -> tuple[float, float]:
-    """The best time with the default's knobs, and the best with the default's program."""
-    space, default = call.space, call.space.default
-    choices = [p for p in space.choices if space.channels(p)]
-    knobs = (default.protocol, default.channels, default.threads, default.buffer_bytes)
-    sketch = [Point(choice, *knobs) for choice in choices]
-    with_default_knobs = [call.us(p) for p in sketch if p in space]
-    own = (points for points in by_program(space) if points[0].choice == default.choice)
-    best = (call.us(default), default)
-    for points in own:
-        best = fastest(call, points, best)[0]
-    return min(with_default_knobs), best[0]
-
-
 def fastest(
     call: SimulatedCall, points: Sequence[Point], best: tuple[float, Point]
 ) -> tuple[tuple[float, Point], int]:
     """``best`` or a faster one of the points of a program, and how many had to be simulated."""
+    assert isinstance(call.evaluate, Evaluator)
     executor, nbytes = call.evaluate.executor, call.evaluate.nbytes
     try:
         program = call.evaluate.program(points[0]).program
@@ -229,37 +273,56 @@ def fastest(
     return best, simulated
 
 
-def regrets(call: SimulatedCall, result: Cell, seeds: int) -> None:
+def over_candidates(call: SimulatedCall) -> SimulatedCall:
+    """The call with candidate sketches by name for the only sketches; its times are shared."""
+    assert isinstance(call.evaluate, Evaluator)
+    programs, nbytes = call.evaluate.programs, call.evaluate.nbytes
+    sketches = candidate_sketches(programs.topology, programs.collective, nbytes)
+    space = programs.space(sketches, nbytes)
+    assert space is not None
+    return replace(call, space=space)
+
+
+def regrets(call: SimulatedCall, result: Cell, job: Job) -> None:
     """Fill in what every search ends with, budget by budget."""
     suited = initial_points(call.space, 30)
+    listed = over_candidates(call)
     times: dict[str, list[float]] = {}
-    for name in ROWS:
-        slow = name.startswith(("mraco", "tpe"))
+    of_list: dict[str, list[float]] = {}
+    for name in job.rows:
         budgets = (*BUDGETS, LONG_BUDGET) if name == "descent" else BUDGETS
-        for seed in range(min(seeds, SEEDS_OF_ESTIMATORS) if slow else seeds):
-            kind = ALL_SEARCHES[name.removesuffix("+")]
-            search = kind(call.space, seed=seed, first=suited if name.endswith("+") else ())
-            spent, best_us, at = 0, math.inf, dict.fromkeys(budgets, math.inf)
-            while spent < budgets[-1] and (request := search.ask()) is not None:
-                samples = call.samples(request.point, request.repeats)
-                search.tell(request, samples)
-                spent += len(samples)
-                best_us = min([best_us, *samples])
-                at.update({b: best_us for b in budgets if spent <= b})
-            for budget in budgets:
-                us = best_us if spent < budget else at[budget]
+        for seed in range(job.seeds if name == "descent" else job.other_seeds):
+            first = suited if name.endswith("+") else ()
+            for budget, us in zip(budgets, bests(call, name, seed, first, budgets), strict=True):
                 times.setdefault(f"{name} {budget}", []).append(us)
-    result.best_us = min(result.best_us, *(us for row in times.values() for us in row))
-    result.regrets = {key: [us / result.best_us - 1 for us in row] for key, row in times.items()}
+            if name == "descent":
+                for budget, us in zip(budgets, bests(listed, name, seed, (), budgets), strict=True):
+                    of_list.setdefault(str(budget), []).append(us)
+    every = [us for row in (*times.values(), *of_list.values()) for us in row]
+    best_us = result.best_us = min(result.best_us, *every)
+    result.regrets = {key: [us / best_us - 1 for us in row] for key, row in times.items()}
+    result.listed = {key: [us / best_us - 1 for us in row] for key, row in of_list.items()}
 
 
-def noise(call: SimulatedCall, result: Cell, seeds: int) -> None:
+def bests(
+    call: SimulatedCall, name: str, seed: int, first: Sequence[Point], budgets: Sequence[int]
+) -> list[float]:
+    """The best time in us that a search has met when each of the rising budgets was spent."""
+    search = ALL_SEARCHES[name.removesuffix("+")](call.space, seed=seed, first=first)
+    found = list[float]()
+    for spent, budget in pairwise((0, *budgets)):
+        run_search(search, call.samples, budget - spent)
+        found.append(search.best_us)
+    return found
+
+
+def noise(call: SimulatedCall, result: Cell, job: Job) -> None:
     """Fill in what searches end with where times are noisy."""
-    for name in NOISY:
+    for name in job.noisy:
         for sigma in NOISES:
             key = f"{name} {sigma}"
             result.slower[key] = 0
-            for seed in range(seeds if name == "descent" else SEEDS_OF_ESTIMATORS // 2):
+            for seed in range((job.other_seeds + 1) // 2):
                 us, taken = noisy_choice(call, name, Noise(call, seed, sigma))
                 result.noisy.setdefault(key, []).append(us / result.best_us - 1)
                 result.slower[key] += taken and us > 1.01 * call.default_us
@@ -295,16 +358,47 @@ def noisy_choice(call: SimulatedCall, name: str, noise: Noise) -> tuple[float, b
     return call.us(best), beats(samples, noise.of(call.default_us, FULL_EFFORT))
 
 
-Cells = dict[tuple[tuple[str, int], str, int], Cell]
+Cells = dict[Job, Cell]
+
+
+def print_default(cells: Cells) -> None:
+    """The default search in the space with parameters beside the list of candidates."""
+    budget = str(BUDGETS[-1])
+    print(
+        f"the default search, {budget} evaluations: regret over the best of any search here with "
+        f"up to {LONG},\nover the list of candidates and with sketch parameters (median, 90th "
+        "percentile, worst of the seeds, %);\ngain: time over the list / time with parameters "
+        f"(median, least of the seeds; median at {LONG_BUDGET})\n"
+    )
+    print(f"{'cell':34s} {'list':^22s}  {'parameters':^22s}  {'gain':^13s}  at {LONG_BUDGET}")
+    slower = 0
+    for job, c in cells.items():
+        gains = gains_of(c, budget)
+        slower += sum(gain < 1 - _SLOWER for gain in gains)
+        of_space = c.regrets[f"descent {budget}"]
+        print(
+            f"{job.name:34s} {percentiles(c.listed[budget])}  {percentiles(of_space)}  "
+            f"{median(gains):6.3f} {min(gains):6.3f}  {median(gains_of(c, str(LONG_BUDGET))):6.3f}"
+        )
+    every = [r for c in cells.values() for r in c.regrets[f"descent {budget}"]]
+    print(f"{'all, goal 0, 3 and 6':34s} {'':22s}  {percentiles(every)}")
+    print(f"slower than the list by over {100 * _SLOWER:g} %: {slower} of {len(every)}")
+
+
+def gains_of(cell: Cell, budget: str) -> list[float]:
+    """The time over the list of candidates over that with parameters, seed by seed."""
+    rows = zip(cell.listed[budget], cell.regrets[f"descent {budget}"], strict=True)
+    return [(1 + listed) / (1 + wider) for listed, wider in rows]
 
 
 def print_grids(cells: Cells) -> None:
-    """The exhaustive grid of every cell."""
-    print(f"{'cell':34s} {'grid':>8s} {'simulated':>9s} {'best us':>9s}  best")
-    print("simulated 0: not exhaustive")
-    for (machine, collective, nbytes), c in cells.items():
-        name = f"{machine[1]}x {machine[0]} {collective} {format_bytes(nbytes)}"
-        print(f"{name:34s} {c.grid:8d} {c.simulated:9d} {c.best_us:9.2f}  {c.best}")
+    """The best of every cell, as far as it is known."""
+    print(
+        f"\n{'cell':34s} {'grid':>8s} {'simulated':>9s} {'best us':>9s}  best of the long searches"
+    )
+    print("simulated 0: the grid of the candidates was not answered for")
+    for job, c in cells.items():
+        print(f"{job.name:34s} {c.grid:8d} {c.simulated:9d} {c.best_us:9.2f}  {c.best}")
 
 
 def print_regrets(cells: Cells) -> None:
@@ -315,10 +409,11 @@ def print_regrets(cells: Cells) -> None:
     for name in ROWS:
         row = []
         for budget in (*BUDGETS, LONG_BUDGET):
-            if f"{name} {budget}" in next(iter(cells.values())).regrets:
+            if all(f"{name} {budget}" in c.regrets for c in cells.values()):
                 regret = [r for c in cells.values() for r in c.regrets[f"{name} {budget}"]]
                 row.append(f"{budget:4d}: {percentiles(regret)}")
-        print(f"{name:14s} " + "   ".join(row))
+        if row:
+            print(f"{name:14s} " + "   ".join(row))
     share = [100 * BUDGETS[-1] / c.grid for c in cells.values()]
     print(f"{BUDGETS[-1]} evaluations are {min(share):.3f} to {max(share):.3f} % of the grid")
 
@@ -329,26 +424,12 @@ def print_noise(cells: Cells) -> None:
     for name in NOISY:
         for sigma in NOISES:
             key = f"{name} {sigma}"
+            if not all(key in c.noisy for c in cells.values()):
+                continue
             regret = [r for c in cells.values() for r in c.noisy[key]]
             slower = sum(c.slower[key] for c in cells.values())
             row = f"{name:14s} {100 * sigma:3.0f} %: {percentiles(regret)}"
             print(f"{row}   slower {slower} of {len(regret)}")
-
-
-def print_ablation(cells: Cells) -> None:
-    """Gains over MSCCL's default, beside those that the paper measured."""
-    print(
-        "\nablation: gain over the default of MSCCL, simulated (geometric mean, most); beside it "
-        "the paper's\nmost on V100 hosts (IV.C, measured: allgather, allreduce), where sketches "
-        "are TACCL's alone, and the\ndefault is MSCCL's shipped program rather than ours"
-    )
-    for what, time_of, paper in (
-        ("sketch, method, chunks only", lambda c: c.sketch_us, "3.2x 2.3x"),
-        ("knobs only", lambda c: c.knobs_us, "3.5x 2.5x"),
-        ("both", lambda c: c.best_us, "4x 5x"),
-    ):
-        gains = [c.default_us / time_of(c) for c in cells.values()]
-        print(f"{what:28s} {geometric_mean(gains):5.2f}x {max(gains):6.2f}x   paper {paper}")
 
 
 def percentiles(values: Sequence[float]) -> str:

@@ -1,19 +1,25 @@
 """Prints what the parameters of sketches gain over a list of sketches, simulated.
 
-    .venv/bin/python benchmarks/sketch_parameters.py [--processes 2] [--write]
+    .venv/bin/python benchmarks/sketch_parameters.py [--processes 2] [--seeds 3] [--only PCIe]
+        [--write]
 
 Each cell is searched by the default search with 100 and with 400 evaluations: over the candidates
 by name alone, without those that prune crowded links inside hosts (`stages`); over all candidates
 (`list`); and with the parameters as dimensions (`parameters`). A gain is the time by the stages
-with as many evaluations over that of the column.
+with as many evaluations over that of the column, the median of the seeds.
+
+Then, axis by axis: the time with the axis left as the candidates have it over that with all axes,
+seed by seed. An axis gains where the cell of an irregular machine is over 0.5 % faster with it.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from itertools import product
+from dataclasses import dataclass
+from itertools import pairwise, product
+from statistics import geometric_mean, median
 
 from msgspec.structs import replace
 from report import publish
@@ -29,11 +35,14 @@ from tuccl.tuning.policy_training import NoStudy
 from tuccl.tuning.programs import ProgramCache, sketches_by_name
 from tuccl.tuning.searches.descent import DescentSearch
 from tuccl.tuning.searches.search import run_search
+from tuccl.tuning.searches.sketch_axes import ParameterAxes
+from tuccl.tuning.searches.space import Dimension, Space
 from tuccl.units import format_bytes
 
 COLLECTIVES = ("allgather", "allreduce")
 SIZES = (64 << 10, 4 << 20)
 BUDGETS = (100, 400)
+_GAIN = 0.005
 
 
 def changed(topology: Topology, change: Callable[[Link], Link | None], name: str) -> Topology:
@@ -78,45 +87,127 @@ def machines() -> Iterator[Topology]:
     yield join(load_profile("v100x4"), 2)
 
 
-def row(cell: tuple[Topology, str, int]) -> list[object]:
+@dataclass(frozen=True)
+class Cell:
+    """A call and what searches of it end with: times in us by space, seed and budget."""
+
+    machine: str
+    collective: str
+    nbytes: int
+    irregular: bool
+    found: str
+    us: dict[str, list[list[float]]]
+
+    @property
+    def row(self) -> list[object]:
+        """The row of the table."""
+        figures: list[object] = []
+        for number, _ in enumerate(BUDGETS):
+            stages, *others = (
+                median(times[number] for times in self.us[name])
+                for name in ("stages", "list", "parameters")
+            )
+            figures += [f"{stages:.1f}", *(f"{stages / us:.3f}" for us in others)]
+        return [self.machine, self.collective, format_bytes(self.nbytes), *figures, self.found]
+
+    def gains(self, axis: str, number: int) -> list[float]:
+        """The gains of an axis with a budget, seed by seed."""
+        pairs = zip(self.us[axis], self.us["parameters"], strict=True)
+        return [without[number] / whole[number] for without, whole in pairs]
+
+
+def cell(topology: Topology, collective: str, size: int, irregular: bool, seeds: int) -> Cell:
     """Return the figures of a cell."""
-    topology, collective, size = cell
     nbytes = aligned_size(size, topology.ranks)
     cache = ProgramCache(topology, Collective(collective, topology.ranks))
     executor = SimExecutor(topology)
     sketches, wider = searched_sketches(topology, collective, nbytes)
+    assert wider is not None
     stages = tuple(sketch for sketch in sketches if "-inside-" not in sketch.name)
-    figures: list[object] = [topology.name, collective, format_bytes(nbytes)]
+    sketch_of = sketches_by_name(sketches, wider)
+    evaluate = Evaluator(executor, cache, sketch_of, nbytes, NoStudy())
+    spaces = {"stages": (stages, None), "list": (sketches, None), "parameters": (sketches, wider)}
+    spaces |= dict.fromkeys(wider.axes, (sketches, wider))
+    us: dict[str, list[list[float]]] = {}
     found = ""
-    for budget in BUDGETS:
-        first = 0.0
-        for number, (some, space_of) in enumerate(
-            ((stages, None), (sketches, None), (sketches, wider))
-        ):
+    for name, (some, space_of) in spaces.items():
+        for seed in range(seeds):
             space = cache.space(some, nbytes, wider=space_of)
             assert space is not None
-            sketch_of = sketches_by_name(some, space_of)
-            evaluate = Evaluator(executor, cache, sketch_of, nbytes, NoStudy())
-            search = DescentSearch(space)
-            run_search(search, evaluate, budget)
-            first = first or search.best_us
-            figures.append(f"{first / search.best_us:.3f}" if number else f"{first:.1f}")
-            assert search.best is not None
-            found = f"{search.best.choice.method} on {search.best.choice.sketch}"
-    return [*figures, found]
+            search = DescentSearch(without(space, name), seed=seed)
+            times = us.setdefault(name, [])
+            times.append([])
+            for spent, budget in pairwise((0, *BUDGETS)):
+                run_search(search, evaluate, budget - spent)
+                times[-1].append(search.best_us)
+            if name == "parameters" and search.best is not None:
+                found = f"{search.best.choice.method} on {search.best.choice.sketch}"
+    return Cell(topology.name, collective, nbytes, irregular, found, us)
+
+
+def without(space: Space, axis: str) -> Space:
+    """Return the space after no search moves along ``axis`` of its sketches any more.
+
+    Sketches keep the value that they have on it; a name that is no axis changes nothing.
+    """
+
+    def others(dimensions: Sequence[Dimension]) -> tuple[Dimension, ...]:
+        return tuple(dimension for dimension in dimensions if dimension.name != axis)
+
+    space.dimensions = others(space.dimensions)
+    if isinstance(space.sketch_axes, ParameterAxes):
+        space.sketch_axes.dimensions = others(space.sketch_axes.dimensions)
+    return space
+
+
+def print_axes(cells: Sequence[Cell]) -> None:
+    """Print the gain of every axis, and those that never gain."""
+    axes = dict.fromkeys(
+        axis for c in cells for axis in c.us if axis not in ("stages", "list", "parameters")
+    )
+    rows, never = [], []
+    for axis in axes:
+        own = [c for c in cells if axis in c.us]
+        row: list[object] = [axis, len(own)]
+        gaining = 0
+        for number, _ in enumerate(BUDGETS):
+            gains = {id(c): median(c.gains(axis, number)) for c in own}
+            best = max(own, key=lambda c: gains[id(c)])
+            name = f"{best.machine} {best.collective} {format_bytes(best.nbytes)}"
+            every = list(gains.values())
+            row += [f"{geometric_mean(every):.4f}", f"{min(every):.3f}", f"{max(every):.3f}", name]
+            gaining += sum(gains[id(c)] > 1 + _GAIN for c in own if c.irregular)
+        rows.append(row)
+        if not gaining:
+            never.append(axis)
+    head = ["axis", "cells"]
+    for budget in BUDGETS:
+        head += [f"mean ({budget})", "least", "most", "where"]
+    print("\ngain of each axis: the time without moving along it over that with, median of seeds\n")
+    print(columns(head, rows))
+    print(f"\nnever gain on an irregular machine: {', '.join(never) or 'none'}")
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", default="")
     args = parser.parse_args()
-    cells = list(product(machines(), COLLECTIVES, SIZES))
+    chosen = list(machines())
+    jobs = [
+        (topology, collective, size, topology is not chosen[-1], args.seeds)
+        for topology, collective, size in product(chosen, COLLECTIVES, SIZES)
+        if args.only in topology.name
+    ]
     with ProcessPoolExecutor(args.processes) as pool:
-        rows = list(pool.map(row, cells))
+        cells = list(pool.map(cell, *zip(*jobs, strict=True)))
     header = ["machine", "collective", "size", "stages us (100)", "list", "parameters"]
     print("Simulated: time by the stages in us, and the gains over it; 100 and 400 evaluations.\n")
-    print(columns([*header, "stages us (400)", "list", "parameters", "found"], rows))
+    header += ["stages us (400)", "list", "parameters", "found"]
+    print(columns(header, [each.row for each in cells]))
+    print_axes(cells)
 
 
 if __name__ == "__main__":
