@@ -78,8 +78,8 @@ void bind_call(nb::module_& m) {
                             .knobs = knobs,
                             .step_loop = {pass_bytes, transfer_slots},
                             .nbytes = nbytes,
-                            .element = element_from(datatype),
-                            .reduction = reduction_from(op),
+                            .element = from_word<Element>(datatype),
+                            .reduction = from_word<Reduction>(op),
                             .root = root,
                             .in_place = in_place,
                             .checked = checked,
@@ -124,8 +124,8 @@ void bind_exec(nb::module_& m) {
   m.def("read_result", &read_result, "text"_a, "What a worker process answers.");
   m.def(
       "element_bytes",
-      [](std::string_view datatype) { return element_bytes(element_from(datatype)); }, "datatype"_a,
-      "Bytes of an element of `datatype`.");
+      [](std::string_view datatype) { return element_bytes(from_word<Element>(datatype)); },
+      "datatype"_a, "Bytes of an element of `datatype`.");
 }
 
 }  // namespace tuccl
