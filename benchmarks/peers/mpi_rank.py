@@ -35,12 +35,12 @@ class OwnCollectives:
 
     @property
     def progress(self) -> int:
-        """How many runs there were so far."""
+        """Number of runs so far."""
         return int(self._mpi.tuccl_own_progress())
 
     @property
     def version(self) -> str:
-        """What the MPI says of itself."""
+        """The MPI's own words of itself."""
         return bytes(self._mpi.tuccl_own_version()).decode()
 
     def algorithms(self, collective: str) -> str:

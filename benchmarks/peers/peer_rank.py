@@ -28,7 +28,7 @@ Buffer = TypeVar("Buffer")
 
 
 class Library(Protocol[Buffer]):
-    """What a peer's library does on this rank; a buffer is an array of its own kind."""
+    """A peer's library on this rank; a buffer is an array of its own kind."""
 
     name: str
     rank: int
@@ -36,7 +36,7 @@ class Library(Protocol[Buffer]):
 
     @property
     def progress(self) -> int:
-        """How many runs it has done so far; read while it runs."""
+        """Number of runs so far; read while it runs."""
 
     def algorithms(self, collective: str) -> str:
         """Return what it can do a collective by, its own choice first; "" where it lacks it."""
