@@ -106,7 +106,7 @@ cuda: setup
 
 gpu:
 	$(MAKE) cuda ARCHITECTURES=native
-	cmake --build build/cuda -j 2 --target comm_gpu_test && build/cuda/comm_gpu_test
+	cmake --build build/cuda -j 2 --target comm_gpu_test raw-baselines && build/cuda/comm_gpu_test
 	$(RUN) pytest -m gpu tests/gpu
 	$(RUN) python benchmarks/gpu.py --write
 

@@ -7,8 +7,8 @@ same time, by as many blocks and threads: the path into the FIFO and out of it. 
 timed against a flag's: half of a ping-pong of 8 bytes, the starts of kernels taken off. Then eight
 ranks on one GPU: msccl-default's allreduce by each value of each knob, every element compared; a
 tuned table beside msccl-default; NCCL itself where it allows several ranks on a GPU; and a class of
-the simulator fitted to the times (build/gpu-class.json). It needs `make cuda` and a GPU, and takes
-less than 8 minutes. --quick has tiny sizes, for rehearsals without a GPU.
+the simulator fitted to the times (build/gpu-class.json). `make gpu` builds what it needs and runs
+it, in less than 8 minutes. --quick has tiny sizes, for rehearsals without a GPU.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tuccl.eval.calibrate import Case
 from tuccl.program import Gpu, Knobs, Program, Step, ThreadBlock, replicate
 from tuccl.runtime import Effort, Operands
 from tuccl.runtime.executors import cuda_devices
-from tuccl.runtime.executors.cuda import CudaExecutor, cuda_library
+from tuccl.runtime.executors.cuda import CudaExecutor
 from tuccl.synth import Collective, lower, msccl_default
 from tuccl.topology import (
     Link,
@@ -48,6 +48,7 @@ from tuccl.topology import (
 from tuccl.topology.machine import interpreter_machine_of
 from tuccl.tuning import TuneOptions, tune
 
+_BASELINES = ROOT / "build" / "cuda" / "libraw-baselines.so"
 _RANKS = 8
 _TURNS = 24
 _PROTOCOLS = ("Simple", "LL", "LL128")
@@ -69,23 +70,19 @@ class Extent:
 QUICK = Extent(1 << 14, (1 << 9, 1 << 11), 0.01, 2.0, 2)
 
 
-def yardstick(name: str, *arguments: int) -> float:
-    """Return the time in us that a function of the library measures.
+def yardstick(name: str, *arguments: int | ctypes.c_size_t) -> float:
+    """Return the time in us that a function of raw_baselines.cu measures.
 
     Raises:
         TucclError: it says why not.
     """
-    library, text = ctypes.CDLL(str(cuda_library())), ctypes.c_void_p()
-    function = getattr(library, name)
-    sized = [ctypes.c_size_t] if name == "tucclTwoStageCopy" else []
-    numbers = [ctypes.c_int] * (len(arguments) - len(sized))
-    function.argtypes = [*numbers, *sized, ctypes.POINTER(ctypes.c_void_p)]
-    code = function(*arguments, ctypes.byref(text))
-    answer = (ctypes.cast(text, ctypes.c_char_p).value or b"").decode()
-    library.tucclFree(text)
-    if code != 0:
-        raise TucclError(answer)
-    return float(answer.removeprefix("us "))
+    if not _BASELINES.is_file():
+        raise Unavailable(f"{_BASELINES}: no such library; `make gpu` builds it")
+    function, us = getattr(ctypes.CDLL(str(_BASELINES)), name), ctypes.c_double()
+    function.restype = ctypes.c_char_p
+    if error := function(ctypes.byref(us), *arguments):
+        raise TucclError(error.decode())
+    return us.value
 
 
 def program(name: str, blocks: list[list[Step]]) -> Program:
@@ -118,7 +115,8 @@ def copies(executor: CudaExecutor, device: int, peer: int, nbytes: int) -> None:
                 continue
             knobs = Knobs("Simple", channels, threads)
             us = executor.time(replicate(pair(), channels), knobs, nbytes).us
-            two = yardstick("tucclTwoStageCopy", device, peer, channels, threads, nbytes)
+            extent = (channels, threads, ctypes.c_size_t(nbytes))
+            two = yardstick("tucclTwoStageCopy", device, peer, *extent)
             print(f"{channels:6}  {threads:7}  {us:15.1f}  {two:13.1f}  {two / us:5.2f}")
 
 

@@ -69,10 +69,6 @@ class EmulatedExecutor(MpiExecutor):
         """
         return self._emulation.refill_us
 
-    def with_mpi(self, mpi: Mpi) -> EmulatedExecutor:
-        """Return an executor over another MPI on the same cluster; nothing is started yet."""
-        return EmulatedExecutor(self._emulation, mpi)
-
     def sent_bytes(self) -> int:
         """Return what has crossed the emulated links so far, headers included.
 

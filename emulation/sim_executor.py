@@ -29,7 +29,7 @@ class CpuCall(NamedTuple):
 
 def eager_costs(machine: MachineClass) -> MachineClass:
     """Return ``machine`` for programs whose messages are eager: Simple costs what LL does."""
-    return machine.with_simple(machine.ll)
+    return machine.replace(simple=machine.ll)
 
 
 def as_run_on_cpus(program: Program, knobs: Knobs, loop: StepLoop = MSCCL_LOOP) -> CpuCall:

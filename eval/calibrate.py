@@ -133,7 +133,7 @@ def _run(trial: Trial, case: Case, machine: MachineClass) -> SimResult:
 def _costs_of(case: Case, machine: MachineClass) -> MachineClass:
     if case.eager:
         return eager_costs(machine)
-    return machine.with_launch_plan() if case.loop.launch_plan else machine
+    return machine.replace(host_channel_us=0.0) if case.loop.launch_plan else machine
 
 
 def errors_of(trial: Trial, machine: MachineClass) -> RunErrors:

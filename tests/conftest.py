@@ -63,6 +63,12 @@ def numbers() -> ModuleType:
     return _module("reference")
 
 
+@pytest.fixture(scope="session")
+def gpu_emulation() -> ModuleType:
+    """Return tests/gpu_emulation.py: the interpreter of GPUs, played on this CPU."""
+    return _module("gpu_emulation")
+
+
 class Answer(NamedTuple):
     """What a verb did."""
 

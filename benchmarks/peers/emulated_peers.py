@@ -257,7 +257,7 @@ def main() -> None:
         emulation = stack.enter_context(Emulation(c.topology, c.scale))
         mpi = replace(find_mpi(), as_shipped=not args.sent)
         ours = stack.enter_context(EmulatedExecutor(emulation, mpi))
-        peers, missing = peers_beside(ours, tuple(args.peers.split(",")), stack)
+        peers, missing = peers_beside(ours, emulation.launch, tuple(args.peers.split(",")), stack)
         for why in missing:
             print(f"# {why}")
         for collective in args.collective or COLLECTIVES:

@@ -16,12 +16,13 @@ from pathlib import Path
 from tuccl.errors import Unavailable
 from tuccl.execution import RankResult, read_result
 from tuccl.runtime.executors.mpi import MpiExecutor
-from tuccl.runtime.executors.mpi_find import Mpi
+from tuccl.runtime.executors.mpi_find import Mpi, mpi_library
 from tuccl.runtime.executors.mpi_launch import Launch
 
-__all__ = ["PEERS", "GlooRanks", "Peer", "PeerCall", "mpi_peer"]
+__all__ = ["PEERS", "GlooRanks", "MpiRanks", "Peer", "PeerCall"]
 
 PEERS = ("gloo", "openmpi", "mpich")
+_FOLDER = Path(__file__).resolve().parent
 
 
 @dataclass(frozen=True)
@@ -81,9 +82,23 @@ class Peer:
         return [read_result(text) for text in self.ask(call.text)]
 
 
-def mpi_peer(executor: MpiExecutor) -> Peer:
-    """Return an MPI's own collectives, in the very processes that run our programs over it."""
-    return Peer(executor.mpi.family, executor.mpi.version, executor.ask)
+class MpiRanks(MpiExecutor):
+    """Processes that run an MPI's own collectives."""
+
+    def __init__(self, ranks: int, mpi: Mpi, launch: Launch) -> None:
+        """Prepare ``ranks`` processes; nothing is started yet."""
+        super().__init__(ranks, mpi, launch=launch, timeout_s=60.0)
+
+    @property
+    def worker(self) -> list[str]:
+        """The command of each rank."""
+        library = mpi_library(self.mpi, _FOLDER, "mpi_own.c")
+        return [sys.executable, str(_FOLDER / "mpi_rank.py"), str(library)]
+
+    @property
+    def peer(self) -> Peer:
+        """The MPI on these ranks."""
+        return Peer(self.mpi.family, self.mpi.version, self.ask)
 
 
 class GlooRanks(MpiExecutor):
@@ -104,7 +119,7 @@ class GlooRanks(MpiExecutor):
     @property
     def worker(self) -> list[str]:
         """The command of each rank."""
-        return [sys.executable, str(Path(__file__).with_name("gloo_rank.py"))]
+        return [sys.executable, str(_FOLDER / "gloo_rank.py")]
 
     @property
     def peer(self) -> Peer:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 
-from peer import GlooRanks, Peer, mpi_peer
+from peer import GlooRanks, MpiRanks, Peer
 from tuccl.errors import Unavailable
 from tuccl.runtime import MpiExecutor, find_mpi
+from tuccl.runtime.executors.mpi_find import Mpi
+from tuccl.runtime.executors.mpi_launch import Launch
 
 
 def peers_beside(
-    executor: MpiExecutor, names: tuple[str, ...], stack: ExitStack
+    executor: MpiExecutor,
+    launch: Callable[[Mpi], Launch],
+    names: tuple[str, ...],
+    stack: ExitStack,
 ) -> tuple[list[Peer], list[str]]:
-    """Return the peers on the ranks of ``executor``, and why others cannot be had.
+    """Return the peers beside the ranks of ``executor``, and why others cannot be had.
 
-    ``stack`` ends their processes.
+    ``launch`` starts ranks where those of ``executor`` are; ``stack`` ends their processes.
 
     Raises:
         Unavailable: none can be had.
@@ -23,18 +29,11 @@ def peers_beside(
     missing = []
     for name in names:
         try:
-            found.append(_peer(executor, name, stack))
+            mpi = executor.mpi if name in ("gloo", executor.mpi.family) else find_mpi(name)
+            kind = GlooRanks if name == "gloo" else MpiRanks
+            found.append(stack.enter_context(kind(executor.ranks, mpi, launch(mpi))).peer)
         except Unavailable as error:
             missing.append(f"{name} left out: {error}")
     if not found:
         raise Unavailable("; ".join(missing))
     return found, missing
-
-
-def _peer(executor: MpiExecutor, name: str, stack: ExitStack) -> Peer:
-    if name == "gloo":
-        ranks = GlooRanks(executor.ranks, executor.mpi, executor.launch)
-        return stack.enter_context(ranks).peer
-    if name == executor.mpi.family:
-        return mpi_peer(executor)
-    return mpi_peer(stack.enter_context(executor.with_mpi(find_mpi(name))))

@@ -3,11 +3,11 @@
 #include <dlfcn.h>
 
 #include <atomic>
-#include <charconv>
 #include <mutex>
 #include <optional>
 
 #include "support/environment.h"
+#include "support/number.h"
 #include "tuccl/error.h"
 #include "tuccl/rendezvous_server.h"
 
@@ -24,21 +24,10 @@ constexpr const char* kSizes[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZ
 /// longer than it takes them to learn the same.
 std::atomic<bool> gave_up{false};
 
-template <class Number>
-std::optional<Number> number(const std::string& text) {
-  Number out{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return out;
-}
-
 select::JoinRequest join_request(const std::string& group, int ranks) {
-  const std::string at = environment("TUCCL_BOOTSTRAP");
-  const std::size_t colon = at.rfind(':');
-  const auto port = colon == at.npos ? std::nullopt : number<int>(at.substr(colon + 1));
-  if (!port) throw InputError("TUCCL_BOOTSTRAP '" + at.substr(0, 60) + "': expected ADDRESS:PORT");
-  return {.host = at.substr(0, colon),
-          .port = *port,
+  const auto [host, port] = bootstrap_address();
+  return {.host = host,
+          .port = port,
           .token = environment("TUCCL_TOKEN"),
           .group = group,
           .ranks = ranks,
@@ -112,7 +101,7 @@ GroupAgreement in_group(const std::string& name, int members, int ranks, LoadedT
 
 int processes_of_job() {
   for (const char* variable : kSizes)
-    if (const auto size = number<int>(environment(variable)); size && *size > 0) return *size;
+    if (const auto size = number_in<int>(environment(variable)); size && *size > 0) return *size;
   return 0;
 }
 
@@ -131,7 +120,7 @@ bool has_rendezvous() { return !environment("TUCCL_BOOTSTRAP").empty(); }
 
 select::Exploration exploration() {
   select::Exploration out;
-  out.every = number<std::uint32_t>(environment("TUCCL_EXPLORE")).value_or(0);
+  out.every = number_in<std::uint32_t>(environment("TUCCL_EXPLORE")).value_or(0);
   return out;
 }
 

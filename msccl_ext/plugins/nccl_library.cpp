@@ -186,10 +186,13 @@ void join(Handle* handle, int ranks, const UniqueId& id, int rank) {
   if (group_depth == 0) take_up(result);
 }
 
-/// The result of a call that was tried as ours, or the real library's where it is not covered.
-template <class HandOn>
-int result_of(tucclResult_t result, HandOn hand_on) {
-  return result == tucclNoEntry ? hand_on() : static_cast<int>(result);
+/// The result of `ours` on the communicator that a table serves beside `comm`; that of `real` where
+/// there is none, or the table does not cover the call.
+template <class Ours, class Real>
+int serve(Handle comm, Ours ours, Real real) {
+  tucclComm_t covered = served().find(comm);
+  const tucclResult_t result = covered == nullptr ? tucclNoEntry : ours(covered);
+  return result == tucclNoEntry ? real() : static_cast<int>(result);
 }
 
 tucclDataType_t type_of(int type) { return static_cast<tucclDataType_t>(type); }
@@ -303,76 +306,74 @@ TUCCL_EXPORT int ncclGroupEnd() {
 
 TUCCL_EXPORT int ncclAllReduce(const void* send, void* receive, size_t count, int type, int op,
                                Handle comm, Stream stream) {
-  const auto real = [=] {
-    return real_ncclAllReduce(send, receive, count, type, op, comm, stream);
-  };
-  tucclComm_t ours = served().find(comm);
-  if (ours == nullptr) return real();
-  return result_of(
-      tucclAllReduce(send, receive, count, type_of(type), op_of(op), ours, stream_of(stream)),
-      real);
+  return serve(
+      comm,
+      [=](tucclComm_t c) {
+        return tucclAllReduce(send, receive, count, type_of(type), op_of(op), c, stream_of(stream));
+      },
+      [=] { return real_ncclAllReduce(send, receive, count, type, op, comm, stream); });
 }
 
 TUCCL_EXPORT int ncclReduceScatter(const void* send, void* receive, size_t count, int type, int op,
                                    Handle comm, Stream stream) {
-  const auto real = [=] {
-    return real_ncclReduceScatter(send, receive, count, type, op, comm, stream);
-  };
-  tucclComm_t ours = served().find(comm);
-  if (ours == nullptr) return real();
-  return result_of(
-      tucclReduceScatter(send, receive, count, type_of(type), op_of(op), ours, stream_of(stream)),
-      real);
+  return serve(
+      comm,
+      [=](tucclComm_t c) {
+        return tucclReduceScatter(send, receive, count, type_of(type), op_of(op), c,
+                                  stream_of(stream));
+      },
+      [=] { return real_ncclReduceScatter(send, receive, count, type, op, comm, stream); });
 }
 
 TUCCL_EXPORT int ncclAllGather(const void* send, void* receive, size_t count, int type, Handle comm,
                                Stream stream) {
-  const auto real = [=] { return real_ncclAllGather(send, receive, count, type, comm, stream); };
-  tucclComm_t ours = served().find(comm);
-  if (ours == nullptr) return real();
-  return result_of(tucclAllGather(send, receive, count, type_of(type), ours, stream_of(stream)),
-                   real);
+  return serve(
+      comm,
+      [=](tucclComm_t c) {
+        return tucclAllGather(send, receive, count, type_of(type), c, stream_of(stream));
+      },
+      [=] { return real_ncclAllGather(send, receive, count, type, comm, stream); });
 }
 
 TUCCL_EXPORT int ncclAlltoAll(const void* send, void* receive, size_t count, int type, Handle comm,
                               Stream stream) {
-  const auto real = [=] { return real_ncclAlltoAll(send, receive, count, type, comm, stream); };
-  tucclComm_t ours = served().find(comm);
-  if (ours == nullptr) return real();
-  return result_of(tucclAllToAll(send, receive, count, type_of(type), ours, stream_of(stream)),
-                   real);
+  return serve(
+      comm,
+      [=](tucclComm_t c) {
+        return tucclAllToAll(send, receive, count, type_of(type), c, stream_of(stream));
+      },
+      [=] { return real_ncclAlltoAll(send, receive, count, type, comm, stream); });
 }
 
 TUCCL_EXPORT int ncclBroadcast(const void* send, void* receive, size_t count, int type, int root,
                                Handle comm, Stream stream) {
-  const auto real = [=] {
-    return real_ncclBroadcast(send, receive, count, type, root, comm, stream);
-  };
-  tucclComm_t ours = served().find(comm);
-  if (ours == nullptr) return real();
-  return result_of(
-      tucclBroadcast(send, receive, count, type_of(type), root, ours, stream_of(stream)), real);
+  return serve(
+      comm,
+      [=](tucclComm_t c) {
+        return tucclBroadcast(send, receive, count, type_of(type), root, c, stream_of(stream));
+      },
+      [=] { return real_ncclBroadcast(send, receive, count, type, root, comm, stream); });
 }
 
 TUCCL_EXPORT int ncclBcast(void* buffer, size_t count, int type, int root, Handle comm,
                            Stream stream) {
-  const auto real = [=] { return real_ncclBcast(buffer, count, type, root, comm, stream); };
-  tucclComm_t ours = served().find(comm);
-  if (ours == nullptr) return real();
-  return result_of(
-      tucclBroadcast(buffer, buffer, count, type_of(type), root, ours, stream_of(stream)), real);
+  return serve(
+      comm,
+      [=](tucclComm_t c) {
+        return tucclBroadcast(buffer, buffer, count, type_of(type), root, c, stream_of(stream));
+      },
+      [=] { return real_ncclBcast(buffer, count, type, root, comm, stream); });
 }
 
 TUCCL_EXPORT int ncclReduce(const void* send, void* receive, size_t count, int type, int op,
                             int root, Handle comm, Stream stream) {
-  const auto real = [=] {
-    return real_ncclReduce(send, receive, count, type, op, root, comm, stream);
-  };
-  tucclComm_t ours = served().find(comm);
-  if (ours == nullptr) return real();
-  return result_of(
-      tucclReduce(send, receive, count, type_of(type), op_of(op), root, ours, stream_of(stream)),
-      real);
+  return serve(
+      comm,
+      [=](tucclComm_t c) {
+        return tucclReduce(send, receive, count, type_of(type), op_of(op), root, c,
+                           stream_of(stream));
+      },
+      [=] { return real_ncclReduce(send, receive, count, type, op, root, comm, stream); });
 }
 
 }  // extern "C"

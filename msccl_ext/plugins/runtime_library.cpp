@@ -2,11 +2,11 @@
 
 #include <dlfcn.h>
 
-#include <charconv>
 #include <string_view>
 
 #include "loaded_table.h"
 #include "support/environment.h"
+#include "support/number.h"
 #include "tuccl/knobs.h"
 
 namespace tuccl::plugin {
@@ -66,11 +66,8 @@ std::string RuntimeLibrary::fault() const {
 }
 
 std::int64_t process_buffer_bytes(Protocol protocol, Dialect dialect) {
-  const std::string text = environment(buffer_variable(protocol));
-  std::int64_t bytes = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes);
-  const bool good = error == std::errc() && end == text.data() + text.size() && bytes > 0;
-  return good ? bytes : facts(protocol, dialect).default_buffer_bytes;
+  const auto bytes = number_in<std::int64_t>(environment(buffer_variable(protocol)));
+  return bytes && *bytes > 0 ? *bytes : facts(protocol, dialect).default_buffer_bytes;
 }
 
 }  // namespace tuccl::plugin

@@ -6,8 +6,8 @@
 #include "comm/call_run.h"
 #include "comm/host_device.h"
 #include "support/check.h"
+#include "support/cpu_emulation.h"
 #include "support/local_ranks.h"
-#include "tuccl/interpret.h"
 #include "tuccl/verify.h"
 #include "tuccl/xml.h"
 

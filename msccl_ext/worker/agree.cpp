@@ -4,13 +4,13 @@
 //   --meet HOST:PORT --rank R --ranks N   rank 0 listens there; the token is TUCCL_TOKEN
 //   --timeout-ms T (or --patience-ms)     --rounds N (updates of one entry to time)
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
 
+#include "support/number.h"
 #include "tuccl/agreement.h"
 
 namespace tuccl::worker {
@@ -26,9 +26,8 @@ struct Options {
 };
 
 int number(std::string_view name, std::string_view text) {
-  int out = 0;
-  const auto [end, error] = std::from_chars(text.begin(), text.end(), out);
-  if (error != std::errc() || end != text.end() || out < 0)
+  const int out = number_in<int>(text).value_or(-1);
+  if (out < 0)
     throw InputError(std::string(name) + " '" + std::string(text.substr(0, 40)) +
                      "': expected a number");
   return out;

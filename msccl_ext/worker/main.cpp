@@ -8,7 +8,6 @@
 #include "control.h"
 #include "exec/text.h"
 #include "glue.h"
-#include "own_call.h"
 #include "tuccl/execute.h"
 
 namespace tuccl::worker {
@@ -17,19 +16,11 @@ namespace {
 constexpr int kCannotStart = 1;                // exit code
 constexpr unsigned long kTimerSlackNs = 1000;  // sleeps are short here
 
-/// Runs the request; returns the answer's text.
-std::string run_text(const std::string& text, const tuccl_mpi_glue& glue, MpiTransport& transport,
-                     Control& control, Watch& watch) {
-  control.set_watch(&watch);
-  if (is_own_call(text)) return answer_own_call(text, glue, transport, watch);
-  return write_result(run_call(read_call(text), transport, watch));
-}
-
-void answer(Control& control, const tuccl_mpi_glue& glue, MpiTransport& transport,
-            const std::string& text) {
+void answer(Control& control, MpiTransport& transport, const std::string& text) {
   Watch watch;
   try {
-    const std::string result = run_text(text, glue, transport, control, watch);
+    control.set_watch(&watch);
+    const std::string result = write_result(run_call(read_call(text), transport, watch));
     control.set_watch(nullptr);
     control.send('R', result);
   } catch (const InputError& error) {
@@ -45,7 +36,7 @@ void serve(const char* glue_path, const char* socket_path) {
   control.send('H', std::to_string(transport.rank()) + " " + std::to_string(transport.ranks()) +
                         " " + glue.library());
   try {
-    while (const auto call = control.next_call()) answer(control, glue, transport, *call);
+    while (const auto call = control.next_call()) answer(control, transport, *call);
   } catch (const std::exception& error) {
     control.send('F', error.what());
     std::_Exit(kCannotStart);

@@ -1,4 +1,4 @@
-/* Knows MPI, as mpi_own.c does and nothing else. Compiled on first use: mpicc -O2 -shared -fPIC. */
+/* Knows MPI, and nothing else does. Compiled on first use: mpicc -O2 -shared -fPIC. */
 #include "tuccl/mpi_glue.h"
 
 #include <limits.h>
@@ -6,8 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "mpi_own.h"
 
 static MPI_Comm comm;
 static MPI_Request* requests; /* MPI_REQUEST_NULL where free */
@@ -23,12 +21,7 @@ static char version[MPI_MAX_LIBRARY_VERSION_STRING];
 
 #define SENDING ((size_t)-1)
 
-int tuccl_refused(const char* what, const char* name) {
-  snprintf(message, sizeof message, "%s %.100s", what, name);
-  return -1;
-}
-
-int tuccl_failed(const char* what, int code) {
+static int failed(const char* what, int code) {
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
   MPI_Error_string(code, text, &length);
@@ -38,11 +31,10 @@ int tuccl_failed(const char* what, int code) {
 
 static int start(int* rank, int* ranks) {
   int provided = 0;
-  setenv("OMPI_MCA_coll_tuned_use_dynamic_rules", "1", 0); /* lets `own_choose` have a say */
   int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
-  if (code != MPI_SUCCESS) return tuccl_failed("MPI_Init_thread", code);
+  if (code != MPI_SUCCESS) return failed("MPI_Init_thread", code);
   code = MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-  if (code != MPI_SUCCESS) return tuccl_failed("MPI_Comm_dup", code);
+  if (code != MPI_SUCCESS) return failed("MPI_Comm_dup", code);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
   MPI_Comm_rank(comm, rank);
@@ -92,14 +84,14 @@ static int send_message(const void* data, size_t bytes, int peer, int tag) {
   int slot = take_send(bytes);
   if (slot < 0) return -1;
   int code = MPI_Issend((void*)data, (int)bytes, MPI_BYTE, peer, tag, comm, &requests[slot]);
-  return code == MPI_SUCCESS ? slot : tuccl_failed("MPI_Issend", code);
+  return code == MPI_SUCCESS ? slot : failed("MPI_Issend", code);
 }
 
 static int send_uncounted(const void* data, size_t bytes, int peer, int tag) {
   int slot = take_send(bytes);
   if (slot < 0) return -1;
   int code = MPI_Isend((void*)data, (int)bytes, MPI_BYTE, peer, tag, comm, &requests[slot]);
-  return code == MPI_SUCCESS ? slot : tuccl_failed("MPI_Isend", code);
+  return code == MPI_SUCCESS ? slot : failed("MPI_Isend", code);
 }
 
 static int receive_message(void* data, size_t bytes, int peer, int tag) {
@@ -107,7 +99,7 @@ static int receive_message(void* data, size_t bytes, int peer, int tag) {
   if (slot < 0) return -1;
   expected[slot] = bytes;
   int code = MPI_Irecv(data, (int)bytes, MPI_BYTE, peer, tag, comm, &requests[slot]);
-  return code == MPI_SUCCESS ? slot : tuccl_failed("MPI_Irecv", code);
+  return code == MPI_SUCCESS ? slot : failed("MPI_Irecv", code);
 }
 
 static int check(int slot, MPI_Status* status) {
@@ -128,10 +120,10 @@ static int poll_messages(int* ended, int room) {
   if (ended_count == 0) {
     int count = 0;
     int code = MPI_Testsome(used, requests, &count, indices, statuses);
-    if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) return tuccl_failed("MPI_Testsome", code);
+    if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) return failed("MPI_Testsome", code);
     if (code == MPI_ERR_IN_STATUS)
       for (int i = 0; i < count; ++i)
-        if (statuses[i].MPI_ERROR != MPI_SUCCESS) return tuccl_failed("message", statuses[i].MPI_ERROR);
+        if (statuses[i].MPI_ERROR != MPI_SUCCESS) return failed("message", statuses[i].MPI_ERROR);
     if (count == MPI_UNDEFINED) return 0;
     ended_first = 0;
     ended_count = count;
@@ -162,5 +154,4 @@ static void finish(void) { MPI_Finalize(); }
 __attribute__((visibility("default"))) const struct tuccl_mpi_glue tuccl_mpi_glue = {
     TUCCL_MPI_GLUE_VERSION, start,        send_message,     send_uncounted, receive_message,
     poll_messages,          library,      error,            finish,
-    tuccl_own_algorithms,   tuccl_own_choose, tuccl_own_run,
 };

@@ -78,15 +78,6 @@ class MpiExecutor(CpuExecutor):
         """The MPI between the ranks."""
         return self._mpi
 
-    @property
-    def launch(self) -> Launch:
-        """The command that starts the ranks."""
-        return self._launch
-
-    def with_mpi(self, mpi: Mpi) -> MpiExecutor:
-        """Return an executor over another MPI on the same places; nothing is started yet."""
-        return MpiExecutor(self.ranks, mpi)
-
     def sent_bytes(self) -> int | None:
         """Return what has crossed emulated links so far, headers included; None without any."""
         return None

@@ -14,13 +14,11 @@ from pathlib import Path
 from tuccl.errors import InputError, Unavailable
 from tuccl.installation import built_folder
 
-__all__ = ["Mpi", "find_mpi", "find_mpis", "glue_library", "worker_program"]
+__all__ = ["Mpi", "find_mpi", "find_mpis", "glue_library", "mpi_library", "worker_program"]
 
 _FAMILIES = {"openmpi": ("Open MPI", "OpenRTE", "PRRTE"), "mpich": ("HYDRA", "MPICH")}
 _HOW_TO = "apt-get install openmpi-bin libopenmpi-dev (or mpich libmpich-dev)"
 _COMPILE_S = 120
-_SOURCES = ("mpi_glue.c", "mpi_own.c")
-_HEADERS = ("mpi_own.h", "tuccl/mpi_glue.h")
 
 
 @dataclass(frozen=True)
@@ -76,41 +74,44 @@ def worker_program() -> Path:
 
 
 def glue_library(mpi: Mpi) -> Path:
-    """Return the library that joins a worker to ``mpi``, compiled on first use.
+    """Return the library that joins a worker to ``mpi``; as `mpi_library`."""
+    return mpi_library(mpi, _worker_folder(), "mpi_glue.c", "tuccl/mpi_glue.h")
+
+
+def mpi_library(mpi: Mpi, folder: Path, source: str, *headers: str) -> Path:
+    """Return a library over ``mpi``, compiled on first use from a C file in ``folder``.
 
     It is kept in the user's cache folder, by what it was made from.
 
     Raises:
         Unavailable: ``mpi``'s compiler cannot compile it.
     """
-    texts = [(_worker_folder() / name).read_text() for name in (*_SOURCES, *_HEADERS)]
+    texts = [(folder / name).read_text() for name in (source, *headers)]
     compiler = str(Path(mpi.mpicc).resolve())
     made_from = [*texts, mpi.version, mpi.mpicc, compiler]
     key = hashlib.sha256("\0".join(made_from).encode()).hexdigest()[:16]
     library = _cache_folder() / f"{mpi.family}-{key}.so"
     if not library.exists():
         library.parent.mkdir(parents=True, exist_ok=True)
-        _compile(mpi, library)
+        _compile(mpi, folder / source, library)
     return library
 
 
-def _compile(mpi: Mpi, library: Path) -> None:
-    folder = _worker_folder()
-    sources = [str(folder / name) for name in _SOURCES]
+def _compile(mpi: Mpi, source: Path, library: Path) -> None:
     handle, name = tempfile.mkstemp(dir=library.parent, suffix=".so")
     os.close(handle)
-    command = [mpi.mpicc, "-O2", "-shared", "-fPIC", "-I", str(folder), *sources]
+    command = [mpi.mpicc, "-O2", "-shared", "-fPIC", "-I", str(source.parent), str(source)]
     try:
         finished = subprocess.run(
             [*command, "-o", name], capture_output=True, text=True, timeout=_COMPILE_S, check=False
         )
         if finished.returncode != 0:
             why = " ".join(finished.stderr.split())[:300]
-            raise Unavailable(f"{mpi.mpicc} cannot compile {sources[0]}: {why}")
+            raise Unavailable(f"{mpi.mpicc} cannot compile {source}: {why}")
         Path(name).chmod(0o755)
         Path(name).replace(library)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise Unavailable(f"{mpi.mpicc} cannot compile {sources[0]}: {error}") from None
+        raise Unavailable(f"{mpi.mpicc} cannot compile {source}: {error}") from None
     finally:
         Path(name).unlink(missing_ok=True)
 

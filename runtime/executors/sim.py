@@ -205,7 +205,7 @@ class SimExecutor(Executor):
         )
 
     def _machine_of(self, loop: StepLoop) -> MachineClass:
-        return self._machine.with_launch_plan() if loop.launch_plan else self._machine
+        return self._machine.replace(host_channel_us=0.0) if loop.launch_plan else self._machine
 
     def _network_of(self, loop: StepLoop) -> Network:
         return nvls_network(self._network, self._hosts) if loop.multicast else self._network

@@ -89,7 +89,7 @@ def test_eager_messages_keep_their_payload_and_their_window(handmade: ModuleType
 
 def test_eager_messages_cost_what_the_class_has_for_ll(handmade: ModuleType) -> None:
     estimates = load_machine("emulated")
-    dear = estimates.with_simple(ProtocolCosts(hop_us=5000.0))
+    dear = estimates.replace(simple=ProtocolCosts(hop_us=5000.0))
     program = handmade.ring_allgather(4)
     times = {
         (protocol, machine is dear): EmulatedSimExecutor(pair(), 0.002, machine=machine)

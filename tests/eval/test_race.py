@@ -8,13 +8,13 @@ from functools import partial
 
 import pytest
 
-from peer import GlooRanks, Peer, PeerCall, mpi_peer
+from peer import GlooRanks, MpiRanks, Peer, PeerCall
 from race import Competitor, prescreen, race
 from tuccl.errors import InputError, Stuck, Unavailable
 from tuccl.execution import RankResult, read_result
 from tuccl.runtime.executors.measure import Effort
-from tuccl.runtime.executors.mpi import MpiExecutor
 from tuccl.runtime.executors.mpi_find import find_mpi
+from tuccl.runtime.executors.mpi_launch import usual_launch
 
 RANKS = 4
 COLLECTIVES = ("allreduce", "allgather", "reduce-scatter", "broadcast", "alltoall")
@@ -27,8 +27,8 @@ def peer(request: pytest.FixtureRequest) -> Iterator[Peer]:
         mpi = find_mpi(request.param)
     except Unavailable as missing:
         pytest.skip(f"{missing}; `make mpi` does it")
-    with MpiExecutor(RANKS, mpi, timeout_s=30) as executor:
-        yield mpi_peer(executor)
+    with MpiRanks(RANKS, mpi, usual_launch(mpi)) as ranks:
+        yield ranks.peer
 
 
 def wrong(results: Sequence[RankResult]) -> int:
@@ -83,10 +83,10 @@ def test_what_an_mpi_cannot_do_is_refused_and_the_ranks_stay_ready(peer: Peer) -
 def test_gloo_is_right() -> None:
     pytest.importorskip("torch", reason="no PyTorch: make torch")
     try:
-        executor = MpiExecutor(RANKS)
+        mpi = find_mpi()
     except Unavailable as missing:
         pytest.skip(f"{missing}; `make mpi` does it")
-    with GlooRanks(RANKS, executor.mpi, executor.launch) as ranks:
+    with GlooRanks(RANKS, mpi, usual_launch(mpi)) as ranks:
         gloo = ranks.peer
         assert gloo.algorithms("gather") == ()
         for collective in COLLECTIVES:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import pytest
 
-from tuccl._native import emulate_gpus
 from tuccl.errors import InputError, Stuck
 from tuccl.execution import Call, run_in_threads
 from tuccl.program import Knobs, parse_xml
@@ -22,20 +23,22 @@ def allpairs_call(**more: object) -> Call:
     return Call(program, Knobs("LL", buffer_bytes=4096), 10_007, **options)  # type: ignore[arg-type]
 
 
-def test_blocks_of_any_threads_on_any_cores_agree_with_the_engine() -> None:
+def test_blocks_of_any_threads_on_any_cores_agree_with_the_engine(
+    gpu_emulation: ModuleType,
+) -> None:
     call = allpairs_call(datatype="bfloat16", op="avg")
     assert all(result.wrong == 0 for result in run_in_threads(call, PATIENCE_S))
     for threads, cores in ((8, 1), (32, 2), (64, 3)):
-        results = emulate_gpus(call, PATIENCE_S, threads=threads, cores=cores)
+        results = gpu_emulation.emulate_gpus(call, PATIENCE_S, threads=threads, cores=cores)
         assert all(result.wrong == 0 for result in results)
 
 
-def test_a_lane_of_threads_is_eight() -> None:
+def test_a_lane_of_threads_is_eight(gpu_emulation: ModuleType) -> None:
     with pytest.raises(InputError, match="multiple of 8"):
-        emulate_gpus(allpairs_call(), PATIENCE_S, threads=4)
+        gpu_emulation.emulate_gpus(allpairs_call(), PATIENCE_S, threads=4)
 
 
-def test_who_waits_is_named() -> None:
+def test_who_waits_is_named(gpu_emulation: ModuleType) -> None:
     text = (
         '<algo name="x" proto="LL" nchannels="1" nchunksperloop="2" ngpus="2" coll="allgather" '
         'inplace="0" outofplace="1" minBytes="0" maxBytes="0">\n'
@@ -51,4 +54,4 @@ def test_who_waits_is_named() -> None:
         )
     call = Call(parse_xml(text + "</algo>"), Knobs("LL"), 64, checked=1)
     with pytest.raises(Stuck, match=r"rank 0 tb 0 step 0 \(r\) waits for data from rank 1"):
-        emulate_gpus(call, 0.5)
+        gpu_emulation.emulate_gpus(call, 0.5)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuccl._native import emulate_gpus, run_on_data
+from tuccl._native import run_on_data
 from tuccl.synth import METHODS, searched_methods
 
 METHOD_NAMES = (
@@ -43,9 +43,9 @@ def wrong(matrix: ModuleType, numbers: ModuleType, trial: Any) -> str:  # noqa: 
     return found
 
 
-def wrong_on_gpus(trial: Any) -> str:  # noqa: ANN401
+def wrong_on_gpus(gpu_emulation: ModuleType, trial: Any) -> str:  # noqa: ANN401
     """Return what the interpreter of GPUs, played on this CPU, leaves wrong."""
-    results = emulate_gpus(trial.call, PATIENCE_S)
+    results = gpu_emulation.emulate_gpus(trial.call, PATIENCE_S)
     return next((f"rank {n}: {r.first_wrong}" for n, r in enumerate(results) if r.wrong), "")
 
 
@@ -66,14 +66,19 @@ def all_trials(matrix: ModuleType, covering: ModuleType, method: str, name: str)
 
 @pytest.mark.parametrize("method", METHOD_NAMES)
 def test_few_of_all_runs_come_out_right(
-    method: str, matrix: ModuleType, covering: ModuleType, numbers: ModuleType, tally: Tally
+    method: str,
+    matrix: ModuleType,
+    covering: ModuleType,
+    numbers: ModuleType,
+    gpu_emulation: ModuleType,
+    tally: Tally,
 ) -> None:
     """Machines, counts, types, reductions, knobs, delays: most with each other, for each method."""
     seen, runs = set(), 0
     for trial in few_trials(matrix, covering, method):
         found = wrong(matrix, numbers, trial)
         if runs % 32 == 0 and trial.way.count != "large prime":
-            found = found or wrong_on_gpus(trial)
+            found = found or wrong_on_gpus(gpu_emulation, trial)
         assert not found, f"{trial.recipe} {trial.way}: {found}"
         seen.add(trial.recipe)
         runs += 2
@@ -91,13 +96,14 @@ def test_all_runs_come_out_right(
     matrix: ModuleType,
     covering: ModuleType,
     numbers: ModuleType,
+    gpu_emulation: ModuleType,
     tally: Tally,
 ) -> None:
     if (method, name) not in matrix.PAIRS:
         pytest.skip(f"{method} does not do {name}")
     seen, faults, runs = set(), [], 0
     for trial in all_trials(matrix, covering, method, name):
-        found = wrong(matrix, numbers, trial) or wrong_on_gpus(trial)
+        found = wrong(matrix, numbers, trial) or wrong_on_gpus(gpu_emulation, trial)
         faults += [f"{trial.recipe} {trial.way}: {found}"] * bool(found)
         seen.add(trial.recipe)
         runs += 2

@@ -172,7 +172,7 @@ def test_parts_are_values() -> None:
     assert copy != copy.replace(barrier_id=1)
     with pytest.raises(TypeError, match="no field 'nmae'"):
         copy.replace(nmae="nop")
-    with pytest.raises(TypeError):
+    with pytest.raises(InputError, match="unknown operation 'sync', expected one of: nop, barrier"):
         Operation("sync")
 
 

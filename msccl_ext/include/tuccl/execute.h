@@ -12,6 +12,7 @@
 #include "tuccl/knobs.h"
 #include "tuccl/program.h"
 #include "tuccl/transport.h"
+#include "tuccl/words.h"
 
 namespace tuccl {
 
@@ -30,11 +31,12 @@ enum class Element : std::uint8_t {
 };
 enum class Reduction : std::uint8_t { kSum, kProd, kMin, kMax, kAvg };
 
-std::string_view to_string(Element);    ///< "int8" ... "half" "float" "double" "bfloat16"
-std::string_view to_string(Reduction);  ///< "sum" "prod" "min" "max" "avg"
-/// Each throws InputError that names the value and lists the legal ones.
-Element element_from(std::string_view);
-Reduction reduction_from(std::string_view);
+template <>
+inline constexpr Words<10> kWords<Element>{
+    "datatype",
+    {"int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float", "double", "bfloat16"}};
+template <>
+inline constexpr Words<5> kWords<Reduction>{"reduction", {"sum", "prod", "min", "max", "avg"}};
 std::int64_t element_bytes(Element);
 
 /// One order to run a program. A size that the chunks do not divide in whole

@@ -19,12 +19,6 @@ int tucclRunCall(const char* call, size_t bytes, const int* devices, int count, 
  * each, or why there is none. */
 int tucclDevices(char** out);
 
-/* What the interpreter is measured against: `*out` becomes "us MEDIAN". A copy by
- * `blocks` thread blocks from GPU `device` to `peer` and as many that copy it on there, at the same
- * time; a flag's round trip to the other GPU. Returns as tucclRunCall. */
-int tucclTwoStageCopy(int device, int peer, int blocks, int threads, size_t bytes, char** out);
-int tucclFlagRoundTrip(int device, int peer, char** out);
-
 void tucclFree(char* out);
 
 #ifdef __cplusplus

@@ -38,6 +38,8 @@ struct ProtocolCosts {
 /// The launcher: one process for all GPUs of a host, one process a GPU, or
 /// nobody, the calls being captured in a CUDA graph.
 enum class Launch : std::uint8_t { kProcess, kMpi, kGraph };
+template <>
+inline constexpr Words<3> kWords<Launch>{"launch", {"process", "mpi", "graph"}};
 
 /// The constants of one kind of machine. The defaults cost nothing: the ideal
 /// machine, where only the links take time.
@@ -79,8 +81,5 @@ struct MachineClass {
 /// Throws InputError that names the first constant out of its domain: costs
 /// finite and not negative, rates and `threads_sat` positive, efficiencies in (0, 1].
 void check(const MachineClass&);
-
-std::string_view to_string(Launch);    ///< "process" "mpi" "graph"
-Launch launch_from(std::string_view);  ///< Throws InputError that lists the legal ones.
 
 }  // namespace tuccl

@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "tuccl/words.h"
+
 namespace tuccl {
 
 /// A shared part of the machine: one direction of a link.
@@ -15,6 +17,8 @@ struct Resource {
 /// How a pair of ranks is joined. `kNet` routes cross a network adapter and
 /// are carried by proxies; `kP2p` routes are written by the GPU itself.
 enum class Transport : std::uint8_t { kP2p, kNet };
+template <>
+inline constexpr Words<2> kWords<Transport>{"transport", {"p2p", "net"}};
 
 /// The fixed path from one rank to another, through every shared resource. Channels take the
 /// routes of one pair in turn, channel 0 the first given.

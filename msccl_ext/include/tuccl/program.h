@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tuccl/words.h"
+
 namespace tuccl {
 
 enum class Buffer : std::uint8_t { kInput, kOutput, kScratch };
@@ -21,6 +23,22 @@ enum class Collective : std::uint8_t {
   kGather,
   kScatter,
 };
+
+template <>
+inline constexpr Words<3> kWords<Buffer>{"buffer", {"i", "o", "s"}};
+template <>
+inline constexpr Words<9> kWords<Op>{// as in XML
+                                     "step type",
+                                     {"s", "r", "rcs", "rrs", "rrc", "rrcs", "cpy", "re", "nop"}};
+template <>
+inline constexpr Words<3> kWords<Protocol>{"protocol", {"Simple", "LL", "LL128"}};
+template <>
+inline constexpr Words<3> kWords<Dialect>{"dialect", {"executor", "rccl", "fork"}};
+template <>
+inline constexpr Words<8> kWords<Collective>{
+    "collective",
+    {"allgather", "reduce-scatter", "allreduce", "alltoall", "broadcast", "reduce", "gather",
+     "scatter"}};
 
 constexpr bool receives(Op op) {
   return op == Op::kRecv || op == Op::kRcs || op == Op::kRrs || op == Op::kRrc || op == Op::kRrcs;
@@ -136,19 +154,6 @@ inline constexpr int kMostPeers = 32;
 /// has kMostPeers. The loaders look at the next place of a channel's table with each thread block:
 /// channel by channel, and those that send last, they find nothing there to spoil.
 std::vector<const ThreadBlock*> written_order(const Gpu&);
-
-std::string_view to_string(Buffer);      ///< "i" "o" "s"
-std::string_view to_string(Op);          ///< "s" "r" "rcs" ... as in XML
-std::string_view to_string(Protocol);    ///< "Simple" "LL" "LL128"
-std::string_view to_string(Dialect);     ///< "executor" "rccl" "fork"
-std::string_view to_string(Collective);  ///< "allgather" "reduce-scatter" ...
-
-/// Each throws InputError that names the value and lists the legal ones.
-Buffer buffer_from(std::string_view);
-Op op_from(std::string_view);
-Protocol protocol_from(std::string_view);
-Dialect dialect_from(std::string_view);
-Collective collective_from(std::string_view);
 
 /// Chunks of the user's send and receive buffer on `rank` when the whole
 /// buffer has `nchunks` (docs/reference/msccl.md: the size is the big buffer's).

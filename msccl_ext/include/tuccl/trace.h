@@ -22,8 +22,10 @@ enum class Cause : std::uint8_t {
   kSkipped,     ///< Passes that were walked and not recorded.
 };
 inline constexpr int kCauses = 10;
-
-std::string_view to_string(Cause);  ///< "work" "setup" "link" ...
+template <>
+inline constexpr Words<kCauses> kWords<Cause>{"cause",
+                                              {"work", "setup", "link", "data", "flight", "credit",
+                                               "dependency", "proxy", "turn", "skipped"}};
 
 /// A span on one track. Tracks are numbered: thread blocks first, then
 /// connections, whose proxies have spans. Fields that make no sense are -1.

@@ -1,7 +1,6 @@
 // tuccl-plugin-host: loads a plugin through its true interface and prints what it answers, a line
 // for each call on standard input (docs/reference/plugins.md). `tuccl explain` and `doctor` run it.
 #include <array>
-#include <charconv>
 #include <cstdarg>
 #include <cstdio>
 #include <iostream>
@@ -15,6 +14,7 @@
 
 #include "host/scheduler_host.h"
 #include "host/tuner_host.h"
+#include "support/number.h"
 
 namespace tuccl::host {
 namespace {
@@ -40,11 +40,8 @@ Value named(const std::map<std::string, Value>& names, const std::string& name, 
 }
 
 std::uint64_t number(const std::string& text, const char* what) {
-  std::uint64_t out = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-  if (error != std::errc() || end != text.data() + text.size())
-    throw InputError(std::string(what) + " '" + text + "': expected a number");
-  return out;
+  if (const auto out = number_in<std::uint64_t>(text)) return *out;
+  throw InputError(std::string(what) + " '" + text + "': expected a number");
 }
 
 using Words = std::vector<std::string>;

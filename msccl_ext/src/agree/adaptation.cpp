@@ -3,6 +3,7 @@
 
 #include "agree/ranking_codec.h"
 #include "select/line_reader.h"
+#include "support/number.h"
 #include "tuccl/agreement.h"
 
 namespace tuccl::select {
@@ -19,13 +20,11 @@ struct Report {
 };
 
 std::uint64_t number_before(std::string_view& text) {
-  std::uint64_t out = 0;
   const std::size_t end = std::min(text.find('\n'), text.size());
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + end, out);
-  if (end == text.size() || error != std::errc() || stop != text.data() + end)
-    throw InputError("round: expected a number first");
+  const auto out = number_in<std::uint64_t>(text.substr(0, end));
+  if (end == text.size() || !out) throw InputError("round: expected a number first");
   text.remove_prefix(end + 1);
-  return out;
+  return *out;
 }
 
 Report read_report(std::string_view text, const Table& table) {

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <charconv>
 #include <deque>
 #include <list>
 #include <map>
@@ -20,6 +19,7 @@
 #include "agree/sha256.h"
 #include "agree/socket_group.h"
 #include "agree/socket_messages.h"
+#include "support/number.h"
 
 namespace tuccl::select {
 namespace {
@@ -56,11 +56,7 @@ std::string field(std::string& text) {
   return out;
 }
 
-int number(const std::string& text) {
-  int out = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-  return error == std::errc() && end == text.data() + text.size() ? out : -1;
-}
+int number(const std::string& text) { return number_in<int>(text).value_or(-1); }
 
 /// One that knocked: a stranger until it has shown the token, then one of a group.
 struct Guest {

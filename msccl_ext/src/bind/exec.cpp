@@ -9,7 +9,6 @@
 #include "bindings.h"
 #include "exec/text.h"
 #include "tuccl/execute.h"
-#include "tuccl/interpret.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -26,16 +25,6 @@ std::vector<RankResult> run(const Call& call, double timeout_s, std::span<Conten
   try {
     nb::gil_scoped_release unlocked;
     return run_in_threads(call, timeout_s, interrupted, contents);
-  } catch (const Stopped&) {
-    if (PyErr_Occurred()) throw nb::python_error();
-    throw;
-  }
-}
-
-std::vector<RankResult> run_as_on_gpus(const Call& call, double timeout_s, int threads, int cores) {
-  try {
-    nb::gil_scoped_release unlocked;
-    return emulate_gpus(call, {.threads = threads, .cores = cores}, timeout_s, interrupted);
   } catch (const Stopped&) {
     if (PyErr_Occurred()) throw nb::python_error();
     throw;
@@ -78,8 +67,8 @@ void bind_call(nb::module_& m) {
                             .knobs = knobs,
                             .step_loop = {pass_bytes, transfer_slots},
                             .nbytes = nbytes,
-                            .element = element_from(datatype),
-                            .reduction = reduction_from(op),
+                            .element = from_word<Element>(datatype),
+                            .reduction = from_word<Reduction>(op),
                             .root = root,
                             .in_place = in_place,
                             .checked = checked,
@@ -116,16 +105,13 @@ void bind_exec(nb::module_& m) {
   bind_result(m);
   m.def("run_in_threads", &run_alone, "call"_a, "timeout_s"_a = 10.0,
         "Results by rank of `call`, run by threads of this process as ranks.");
-  m.def("emulate_gpus", &run_as_on_gpus, "call"_a, "timeout_s"_a = 10.0, nb::kw_only(),
-        "threads"_a = 8, "cores"_a = 2,
-        "Results by rank of `call`'s checked runs by the interpreter of GPUs, played on this CPU.");
   m.def("run_on_data", &run_on_data, "call"_a, "inputs"_a, "timeout_s"_a = 10.0,
         "Receive buffers by rank of one run of `call` by threads, on these send buffers.");
   m.def("read_result", &read_result, "text"_a, "What a worker process answers.");
   m.def(
       "element_bytes",
-      [](std::string_view datatype) { return element_bytes(element_from(datatype)); }, "datatype"_a,
-      "Bytes of an element of `datatype`.");
+      [](std::string_view datatype) { return element_bytes(from_word<Element>(datatype)); },
+      "datatype"_a, "Bytes of an element of `datatype`.");
 }
 
 }  // namespace tuccl

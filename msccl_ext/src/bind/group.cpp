@@ -86,8 +86,7 @@ void bind_group(nb::module_& m) {
       .def(nb::new_([](const Call& call, int rank) {
              return std::make_shared<exec::BoundProgram>(call, rank);
            }),
-           "call"_a, "rank"_a)
-      .def_prop_ro("bytes_sent", &exec::BoundProgram::bytes_sent, "User bytes that one run sends.");
+           "call"_a, "rank"_a);
   nb::class_<exec::Request>(m, "Request", "One collective, requested and maybe done.")
       .def_prop_ro("number", &exec::Request::number, "As `ProgressThread.take_ended` names it.")
       .def_prop_ro("done", &exec::Request::done, "Whether it has ended, well or not.")

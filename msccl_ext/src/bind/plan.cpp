@@ -1,14 +1,9 @@
 // Python view of MSCCL++'s execution plans: the fields of plan/fields.h, and what can be done.
-#include <nanobind/nanobind.h>
-#include <nanobind/operators.h>
 #include <nanobind/stl/filesystem.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/string_view.h>
-#include <nanobind/stl/vector.h>
 
 #include "bindings.h"
 #include "plan/fields.h"
+#include "record.h"
 #include "tuccl/error.h"
 #include "tuccl/simulate_plan.h"
 
@@ -17,27 +12,6 @@ using namespace nb::literals;
 
 namespace nanobind::detail {
 
-/// Enums cross as their words in JSON.
-template <typename T>
-struct word_caster {
-  NB_TYPE_CASTER(T, const_name("str"))
-
-  bool from_python(handle source, uint8_t, cleanup_list*) noexcept {
-    Py_ssize_t size = 0;
-    const char* text = PyUnicode_AsUTF8AndSize(source.ptr(), &size);
-    if (!text) PyErr_Clear();
-    const auto found =
-        tuccl::plan::from_word<T>({text ? text : "", static_cast<std::size_t>(size)});
-    if (found) value = *found;
-    return found.has_value();
-  }
-  static handle from_cpp(T value, rv_policy, cleanup_list*) noexcept {
-    const std::string_view text = tuccl::plan::word(value);
-    return PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()));
-  }
-};
-template <>
-struct type_caster<tuccl::Buffer> : word_caster<tuccl::Buffer> {};
 template <>
 struct type_caster<tuccl::plan::ChannelType> : word_caster<tuccl::plan::ChannelType> {};
 template <>
@@ -48,56 +22,12 @@ struct type_caster<tuccl::plan::OperationName> : word_caster<tuccl::plan::Operat
 namespace tuccl {
 namespace {
 
-template <class Part, class Field>
-auto argument(const Field& field) {
-  if constexpr (Field::kRequired)
-    return nb::arg(field.name);
-  else
-    return nb::arg(field.name) = Part{}.*field.member;
-}
-
-template <class Part>
-Part replaced(const Part& part, const nb::kwargs& changes) {
-  Part out = part;
-  for (const auto [key, value] : changes) {
-    const auto name = nb::cast<std::string>(key);
-    bool found = false;
-    plan::each_field(part, [&](const auto& field) {
-      if (name != field.name) return;
-      found = true;
-      out.*field.member = nb::cast<typename std::decay_t<decltype(field)>::Type>(value);
-    });
-    if (!found) throw nb::type_error(("no field '" + name + "'").c_str());
-  }
-  return out;
-}
-
-template <class Part, class Fields, std::size_t... I, class... Value>
-void assign(Part& part, const Fields& fields, std::index_sequence<I...>, Value&&... values) {
-  ((part.*std::get<I>(fields).member = std::forward<Value>(values)), ...);
-}
-
-template <class Part, class... Field>
-void bind_fields(nb::class_<Part>& c, const std::tuple<Field...>& fields) {
-  const auto init = [](Part* self, typename Field::Type... values) {
-    new (self) Part();
-    assign(*self, plan::fields_of(*self), std::index_sequence_for<Field...>(),
-           std::move(values)...);
-  };
-  std::apply(
-      [&](const auto&... field) {
-        c.def("__init__", init, argument<Part>(field)...);
-        (c.def_ro(field.name, field.member), ...);
-      },
-      fields);
-  c.def(nb::self == nb::self);
-  c.def("replace", &replaced<Part>, "The same with the given fields changed.");
-}
-
 template <class Part>
 nb::class_<Part> bind_part(nb::module_& m, const char* name, const char* doc) {
   nb::class_<Part> c(m, name, doc);
-  bind_fields(c, plan::fields_of(Part{}));
+  bind_fields<false>(c, fields_of(Part{}));
+  c.def(nb::self == nb::self);
+  bind_replace(c);
   return c;
 }
 
@@ -119,7 +49,7 @@ void bind_parts(nb::module_& m) {
       .def(
           "peers",
           [](const plan::Gpu& gpu, std::string_view type) {
-            const auto known = from_word<ChannelType>(type);
+            const auto known = find_word<ChannelType>(type);
             return known ? gpu.peers(*known) : std::vector<int>();
           },
           "channel_type"_a, "The peer of each memory or port channel, as blocks number them.");
@@ -191,7 +121,7 @@ void bind_plan(nb::module_& m) {
           "simulate",
           [](const ExecutionPlan& plan, std::int64_t nbytes, const Network& network,
              const MachineClass& machine, std::string_view launch, int process_gpus) {
-            const PlanSimCall call{nbytes, launch_from(launch), process_gpus};
+            const PlanSimCall call{nbytes, from_word<Launch>(launch), process_gpus};
             nb::gil_scoped_release release;
             return simulate_plan(plan, call, network, machine);
           },

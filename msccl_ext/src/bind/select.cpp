@@ -44,7 +44,7 @@ Selected choose(const Selector& selector, std::string_view collective, std::int6
   Call call;
   call.signature = selector.table()->signature();
   call.ranks = selector.table()->ranks();
-  call.collective = collective_from(collective);
+  call.collective = from_word<Collective>(collective);
   call.root = root;
   call.element_bytes = element_bytes;
   call.in_place = in_place;

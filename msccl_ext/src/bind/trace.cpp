@@ -89,7 +89,7 @@ void bind_trace(nb::module_& m) {
   bind_places(m);
   bind_sim_trace(m);
   nb::list causes;
-  for (int i = 0; i < kCauses; ++i) causes.append(to_string(static_cast<Cause>(i)));
+  for (const std::string_view word : kWords<Cause>.words) causes.append(word);
   m.attr("TRACE_CAUSES") = nb::tuple(causes);
   m.def(
       "trace",
@@ -98,7 +98,7 @@ void bind_trace(nb::module_& m) {
          int process_gpus, std::int64_t pass_bytes, int transfer_slots, int bins,
          std::int64_t passes) {
         const SimOptions sim{
-            launch_from(launch), process_gpus, false, {pass_bytes, transfer_slots}};
+            from_word<Launch>(launch), process_gpus, false, {pass_bytes, transfer_slots}};
         const TraceOptions options{sim, bins, passes};
         nb::gil_scoped_release unlocked;
         return trace(program, knobs, network, machine, nbytes, options);

@@ -32,7 +32,7 @@ void bind_xml(nb::module_& m) {
   m.def(
       "to_xml",
       [](const Program& program, std::string_view dialect) {
-        return to_xml(program, dialect_from(dialect));
+        return to_xml(program, from_word<Dialect>(dialect));
       },
       "program"_a, "dialect"_a = "executor",
       "MSCCL XML that `dialect` loads without a warning; InputError where it has no word for "
@@ -82,7 +82,7 @@ void bind_verify(nb::module_& m) {
   m.def(
       "verify",
       [](const Program& program, std::string_view dialect, int root, std::int64_t buffer_bytes) {
-        const Dialect runtime = dialect_from(dialect);
+        const Dialect runtime = from_word<Dialect>(dialect);
         nb::gil_scoped_release release;
         return verify(program, runtime, root, buffer_bytes);
       },
@@ -92,7 +92,7 @@ void bind_verify(nb::module_& m) {
   m.def(
       "max_safe_bytes",
       [](const Program& program, std::string_view dialect, int root, std::int64_t buffer_bytes) {
-        const Dialect runtime = dialect_from(dialect);
+        const Dialect runtime = from_word<Dialect>(dialect);
         nb::gil_scoped_release release;
         return max_safe_bytes(program, runtime, root, buffer_bytes);
       },

@@ -1,7 +1,6 @@
 #include "comm/call_run.h"
 
 #include <algorithm>
-#include <chrono>
 #include <future>
 #include <limits>
 #include <span>
@@ -12,7 +11,6 @@
 namespace tuccl::comm {
 namespace {
 
-constexpr auto kLook = std::chrono::milliseconds(20);
 constexpr std::byte kPoison{0xa5};  // what nobody may read before it is written
 constexpr std::size_t kMostNamed = 4;
 
@@ -97,7 +95,6 @@ void CallRun::launch() {
 /// Waits for all that was launched; names who waits for what where that did not end.
 void CallRun::finish() const {
   for (const Rank& rank : ranks_) rank.device->drain();
-  if (stopped_) throw Stopped();
   if (std::ranges::all_of(ranks_, [](const Rank& r) { return r.communicator->error().empty(); }))
     return;
   std::string out;
@@ -161,14 +158,9 @@ std::vector<RankResult> CallRun::run() {
   return results;
 }
 
-std::vector<RankResult> CallRun::all_runs(bool (*interrupted)()) {
-  auto running = std::async(std::launch::async, [this] { return run(); });
-  while (running.wait_for(kLook) != std::future_status::ready) {
-    if (stopped_ || interrupted == nullptr || !interrupted()) continue;
-    stopped_ = true;
-    for (const Rank& rank : ranks_) rank.communicator->abort();
-  }
-  return running.get();
+/// In a thread of its own: a launch that fails leaves its group open there.
+std::vector<RankResult> CallRun::all_runs() {
+  return std::async(std::launch::async, [this] { return run(); }).get();
 }
 
 }  // namespace tuccl::comm

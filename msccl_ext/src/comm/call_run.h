@@ -1,6 +1,5 @@
 // All ranks of a call in this process, by communicators of its program.
 #pragma once
-#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,21 +19,20 @@ class CallRun {
   CallRun& operator=(const CallRun&) = delete;
 
   /// Checked, warming and timed runs, as the call says; a call's time is from the end of the one
-  /// before to its own. Throws Stuck where nothing gets on for the time limit, Stopped if
-  /// `interrupted`, which is called now and then, says so.
-  std::vector<RankResult> all_runs(bool (*interrupted)() = nullptr);
+  /// before to its own. Throws Stuck where nothing gets on for the time limit.
+  std::vector<RankResult> all_runs();
 
   /// What `rank` adds to the grid of its device.
   GridContribution contribution(int rank) const;
 
  private:
+  std::vector<RankResult> run();
   struct Rank {
     exec::RankProgram program;
     std::shared_ptr<Device> device;
     std::byte* memory;  ///< The user's chunks.
     std::unique_ptr<Communicator> communicator{};
   };
-  std::vector<RankResult> run();
   void launch();
   void finish() const;
   void checked_run(int round, std::vector<RankResult>& results);
@@ -43,7 +41,6 @@ class CallRun {
   const Call call_;
   const double timeout_s_;
   std::vector<Rank> ranks_;
-  std::atomic<bool> stopped_ = false;
 };
 
 }  // namespace tuccl::comm

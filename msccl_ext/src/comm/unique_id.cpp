@@ -53,17 +53,6 @@ const OwnServer& own_server() {
   return server;
 }
 
-/// TUCCL_BOOTSTRAP's, ADDRESS:PORT.
-void set_address(Fields& id, const std::string& at) {
-  const std::size_t colon = at.rfind(':');
-  int port = 0;
-  if (colon != at.npos) std::from_chars(at.data() + colon + 1, at.data() + at.size(), port);
-  if (port < 1 || port > 65535)
-    throw InputError("TUCCL_BOOTSTRAP '" + at.substr(0, 60) + "': expected ADDRESS:PORT");
-  id.address = select::address_of(at.substr(0, colon), port).sin_addr.s_addr;
-  id.port = static_cast<std::uint16_t>(port);
-}
-
 Fields fields_of(const Id& id) {
   if (!is_id(id)) throw InputError("the id is none: expected one that tucclGetUniqueId made");
   Fields out;
@@ -111,12 +100,15 @@ Id make_id() {
   Fields id;
   std::memcpy(id.mark, kMark, sizeof kMark);
   if (!select::fill(id.group)) throw Error("no random bytes for an id");
-  if (const std::string at = environment("TUCCL_BOOTSTRAP"); !at.empty()) {
-    set_address(id, at);
+  std::pair<std::string, int> at("127.0.0.1", 0);
+  if (!environment("TUCCL_BOOTSTRAP").empty()) {
+    at = bootstrap_address();
   } else {
-    set_address(id, "127.0.0.1:" + std::to_string(own_server().running->port()));
+    at.second = own_server().running->port();
     id.token = own_server().token;
   }
+  id.address = select::address_of(at.first, at.second).sin_addr.s_addr;
+  id.port = static_cast<std::uint16_t>(at.second);
   Id out;
   std::memcpy(out.data(), &id, sizeof id);
   return out;

@@ -3,7 +3,6 @@
 
 #include "cuda/gpu_memory.h"
 #include "cuda/guarded.h"
-#include "cuda/raw_baselines.h"
 #include "tuccl/gpu.h"
 
 #define TUCCL_EXPORT __attribute__((visibility("default")))
@@ -23,19 +22,6 @@ TUCCL_EXPORT int tucclDevices(char** out) {
     return names;
   });
   return code == 0 ? count : 0;
-}
-
-TUCCL_EXPORT int tucclTwoStageCopy(int device, int peer, int blocks, int threads, size_t bytes,
-                                   char** out) {
-  return tuccl::cuda::guarded(out, [&] {
-    return "us " + std::to_string(tuccl::cuda::two_stage_copy_us(device, peer, blocks, threads,
-                                                                 static_cast<std::int64_t>(bytes)));
-  });
-}
-
-TUCCL_EXPORT int tucclFlagRoundTrip(int device, int peer, char** out) {
-  return tuccl::cuda::guarded(
-      out, [&] { return "us " + std::to_string(tuccl::cuda::flag_round_trip_us(device, peer)); });
 }
 
 }  // extern "C"

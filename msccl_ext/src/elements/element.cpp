@@ -1,59 +1,11 @@
 #include "elements/element.h"
 
-#include <algorithm>
-#include <array>
 #include <cstring>
 #include <type_traits>
-#include <utility>
 
 #include "elements/arithmetic.h"
 
 namespace tuccl {
-namespace {
-
-constexpr std::array<std::pair<Element, std::string_view>, 10> kElements{
-    {{Element::kInt8, "int8"},
-     {Element::kUint8, "uint8"},
-     {Element::kInt32, "int32"},
-     {Element::kUint32, "uint32"},
-     {Element::kInt64, "int64"},
-     {Element::kUint64, "uint64"},
-     {Element::kHalf, "half"},
-     {Element::kFloat, "float"},
-     {Element::kDouble, "double"},
-     {Element::kBfloat16, "bfloat16"}}};
-constexpr std::array<std::pair<Reduction, std::string_view>, 5> kReductions{
-    {{Reduction::kSum, "sum"},
-     {Reduction::kProd, "prod"},
-     {Reduction::kMin, "min"},
-     {Reduction::kMax, "max"},
-     {Reduction::kAvg, "avg"}}};
-
-template <class Names, class Value>
-std::string_view name_of(const Names& names, Value value) {
-  for (const auto& [candidate, name] : names)
-    if (candidate == value) return name;
-  return "?";
-}
-
-template <class Names>
-auto named(const Names& names, std::string_view what, std::string_view text) {
-  std::string legal;
-  for (const auto& [value, name] : names) {
-    if (name == text) return value;
-    legal += (legal.empty() ? "" : ", ") + std::string(name);
-  }
-  throw InputError("unknown " + std::string(what) + " '" + std::string(text.substr(0, 40)) +
-                   "', expected one of: " + legal);
-}
-
-}  // namespace
-
-std::string_view to_string(Element v) { return name_of(kElements, v); }
-std::string_view to_string(Reduction v) { return name_of(kReductions, v); }
-Element element_from(std::string_view text) { return named(kElements, "datatype", text); }
-Reduction reduction_from(std::string_view text) { return named(kReductions, "reduction", text); }
-
 namespace exec {
 namespace {
 

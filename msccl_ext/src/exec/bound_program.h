@@ -35,7 +35,6 @@ class BoundProgram : public std::enable_shared_from_this<BoundProgram> {
   const Call& call() const { return call_; }
   /// Ranks that it exchanges messages with.
   std::set<int> peers() const;
-  std::int64_t bytes_sent() const { return engine_->bytes_sent(); }
 
  private:
   void lay(const std::vector<Piece>& pieces, int first, int chunks, const char* what);

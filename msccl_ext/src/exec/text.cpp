@@ -1,8 +1,8 @@
 #include "exec/text.h"
 
 #include <algorithm>
-#include <charconv>
 
+#include "support/number.h"
 #include "tuccl/xml.h"
 
 namespace tuccl {
@@ -42,12 +42,9 @@ class Lines {
 
   template <class T>
   static T parsed(std::string_view name, std::string_view digits) {
-    T out{};
-    const auto [end, error] = std::from_chars(digits.begin(), digits.end(), out);
-    if (error != std::errc() || end != digits.end())
-      throw InputError(std::string(name) + " '" + std::string(digits.substr(0, 40)) +
-                       "': expected a number");
-    return out;
+    if (const auto out = number_in<T>(digits)) return *out;
+    throw InputError(std::string(name) + " '" + std::string(digits.substr(0, 40)) +
+                     "': expected a number");
   }
 
   std::string_view rest() const { return text_; }
@@ -87,15 +84,15 @@ std::string write_call(const Call& c) {
 Call read_call(std::string_view text) {
   Lines lines(text);
   Call c;
-  c.knobs.protocol = protocol_from(lines.value("protocol"));
+  c.knobs.protocol = from_word<Protocol>(lines.value("protocol"));
   c.knobs.channels = lines.number<int>("channels");
   c.knobs.threads = lines.number<int>("threads");
   c.knobs.buffer_bytes = lines.number<std::int64_t>("buffer");
   c.step_loop.pass_bytes = lines.number<std::int64_t>("pass_bytes");
   c.step_loop.transfer_slots = lines.number<int>("transfer_slots");
   c.nbytes = lines.number<std::int64_t>("nbytes");
-  c.element = element_from(lines.value("datatype"));
-  c.reduction = reduction_from(lines.value("op"));
+  c.element = from_word<Element>(lines.value("datatype"));
+  c.reduction = from_word<Reduction>(lines.value("op"));
   c.root = lines.number<int>("root");
   c.in_place = lines.number<int>("in_place") != 0;
   c.checked = lines.number<int>("checked");

@@ -52,7 +52,7 @@ class Block {
     const std::size_t available[] = {gpu_.peers[0].size(), gpu_.peers[1].size(),
                                      gpu_.switches.size(), 0};
     for (std::size_t type = 0; type < 4; ++type) {
-      const std::string kind(kWords<ChannelType>[type]);
+      const std::string kind(kWords<ChannelType>.words[type]);
       const auto& ids = block_.channels[type];
       if (ids.size() > kMostBlockChannels ||
           std::any_of(ids.begin(), ids.end(), [&](int i) { return at(i) >= available[type]; }))
@@ -124,17 +124,17 @@ class Block {
   }
   char letter(const Operation& op, const BufferRef& ref) {
     if (ref.type.has_value() + (ref.buffer_id >= 0) + (ref.switch_channel_id >= 0) == 1) {
-      if (ref.type) return word(*ref.type)[0];
+      if (ref.type) return to_string(*ref.type)[0];
       const auto& buffers = block_.buffers[at(op.channel_type)];
       if (ref.buffer_id >= 0 && at(ref.buffer_id) < buffers.size()) {
         const Buffer type = gpu_.gpu->remote_buffers[at(buffers[at(ref.buffer_id)])].type;
-        return static_cast<char>(std::toupper(word(type)[0]));
+        return static_cast<char>(std::toupper(to_string(type)[0]));
       }
       if (ref.switch_channel_id >= 0 && at(ref.switch_channel_id) < switch_channels().size())
         return 'W';
     }
     error("buffer", op.name, " through a ", op.channel_type,
-          " channel names no buffer of its block: type '", ref.type ? word(*ref.type) : "",
+          " channel names no buffer of its block: type '", ref.type ? to_string(*ref.type) : "",
           "', buffer_id ", ref.buffer_id, ", switch_channel_id ", ref.switch_channel_id);
     return '?';
   }

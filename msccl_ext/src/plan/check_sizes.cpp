@@ -143,7 +143,7 @@ class Sizes {
     for (const Operation& each : op.ops) {
       ++place.step;
       const Shape& shape = shape_of(each.name);
-      const std::string name(word(each.name));
+      const std::string name(to_string(each.name));
       if (shape.packets)
         error("pipeline", place, name, " in a pipeline moves all its chunks in every iteration");
       const std::int64_t size = each.src_buff.empty() ? 0 : each.src_buff[0].size;

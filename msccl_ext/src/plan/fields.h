@@ -1,31 +1,11 @@
 #pragma once
 // The fields of a plan's parts, once for the reader, the writer and the view of Python.
-#include <array>
 #include <limits>
-#include <tuple>
 
+#include "support/fields.h"
 #include "tuccl/execution_plan.h"
 
 namespace tuccl::plan {
-
-template <class Owner, class Value, bool kRequiredField>
-struct Field {
-  static constexpr bool kRequired = kRequiredField;
-  using Type = Value;
-  const char* name;
-  Value Owner::* member;
-  int least = 0;  ///< Of a number in a file.
-};
-
-template <class Owner, class Value>
-constexpr Field<Owner, Value, true> required(const char* name, Value Owner::* member,
-                                             int least = 0) {
-  return {name, member, least};
-}
-template <class Owner, class Value>
-constexpr Field<Owner, Value, false> optional(const char* name, Value Owner::* member) {
-  return {name, member};
-}
 
 constexpr auto fields_of(const BufferRef&) {
   using T = BufferRef;
@@ -102,6 +82,10 @@ constexpr auto fields_of(const Gpu&) {
                     required("threadblocks", &T::threadblocks),
                     optional("semaphores", &T::semaphores)};
 }
+}  // namespace tuccl::plan
+
+namespace tuccl {
+
 constexpr auto fields_of(const ExecutionPlan&) {
   using T = ExecutionPlan;
   return std::tuple{required("name", &T::name),
@@ -117,39 +101,16 @@ constexpr auto fields_of(const ExecutionPlan&) {
                     optional("max_message_size", &T::max_message_size)};
 }
 
-/// Calls `visit` with each field of a part, in the order of the list.
-template <class Part, class Visit>
-constexpr void each_field(const Part& part, Visit visit) {
-  std::apply([&](const auto&... field) { (visit(field), ...); }, fields_of(part));
-}
-
-/// The words that a file has for an enum, in its order.
-template <class Enum>
-constexpr std::array<std::string_view, 0> kWords{};
+/// The words that a file has.
 template <>
-inline constexpr std::array<std::string_view, 3> kWords<Buffer>{"i", "o", "s"};
+inline constexpr Words<4> kWords<plan::ChannelType>{"channel type",
+                                                    {"memory", "port", "switch", "none"}};
 template <>
-inline constexpr std::array<std::string_view, 4> kWords<ChannelType>{"memory", "port", "switch",
-                                                                     "none"};
-template <>
-inline constexpr std::array<std::string_view, 30> kWords<OperationName>{
-    "nop",       "barrier",   "put",     "pws",      "pwsf",        "get",        "copy",  "signal",
-    "wait",      "flush",     "re",      "res",      "rre",         "rres",       "ppkt",  "rppkt",
-    "respkt",    "cpkt",      "upkt",    "repkt",    "recpkt",      "recspkt",    "glres", "gstore",
-    "gstorepkt", "rlxsignal", "rlxwait", "pipeline", "sem_acquire", "sem_release"};
+inline constexpr Words<30> kWords<plan::OperationName>{
+    "operation", {"nop",       "barrier",   "put",     "pws",      "pwsf",        "get",
+                  "copy",      "signal",    "wait",    "flush",    "re",          "res",
+                  "rre",       "rres",      "ppkt",    "rppkt",    "respkt",      "cpkt",
+                  "upkt",      "repkt",     "recpkt",  "recspkt",  "glres",       "gstore",
+                  "gstorepkt", "rlxsignal", "rlxwait", "pipeline", "sem_acquire", "sem_release"}};
 
-template <class Enum>
-concept Word = !kWords<Enum>.empty();
-
-template <Word Enum>
-std::string_view word(Enum value) {
-  return kWords<Enum>[static_cast<std::size_t>(value)];
-}
-template <Word Enum>
-std::optional<Enum> from_word(std::string_view text) {
-  for (std::size_t i = 0; i < kWords<Enum>.size(); ++i)
-    if (kWords<Enum>[i] == text) return static_cast<Enum>(i);
-  return std::nullopt;
-}
-
-}  // namespace tuccl::plan
+}  // namespace tuccl

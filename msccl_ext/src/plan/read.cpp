@@ -173,8 +173,8 @@ class Reader {
     skip_space();
     const std::size_t start = at_;
     const std::string word = string();
-    const auto value = from_word<T>(word);
-    const auto& words = kWords<T>;
+    const auto value = find_word<T>(word);
+    const auto& words = kWords<T>.words;
     if (!value) {
       at_ = start;
       fail(text("'", quoted(word), "': expected one of ", std::vector(words.begin(), words.end())));

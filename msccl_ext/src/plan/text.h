@@ -10,7 +10,7 @@ namespace tuccl::plan {
 
 inline std::string shown(std::string_view text) { return std::string(text); }
 std::string shown(std::integral auto number) { return std::to_string(number); }
-std::string shown(Word auto value) { return std::string(word(value)); }
+std::string shown(Word auto value) { return std::string(to_string(value)); }
 /// "[0, 1, 2]", at most 20 of them.
 template <class T>
 std::string shown(const std::vector<T>& list) {

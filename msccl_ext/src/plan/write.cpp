@@ -27,7 +27,7 @@ std::string json(int value) { return std::to_string(value); }
 std::string json(std::uint64_t value) { return std::to_string(value); }
 template <Word T>
 std::string json(const T& value) {
-  return '"' + std::string(word(value)) + '"';
+  return '"' + std::string(to_string(value)) + '"';
 }
 template <class T>
 std::string json(const std::optional<T>& value) {
@@ -93,7 +93,7 @@ std::string to_json(const ExecutionPlan& plan) {
                      std::to_string(plan.min_message_size) +
                      ": the loader reads 32 bits of it; expected less than 2147483648");
   std::string out;
-  plan::each_field(plan, [&](const auto& field) {
+  each_field(plan, [&](const auto& field) {
     if constexpr (!std::is_same_v<typename std::decay_t<decltype(field)>::Type,
                                   std::vector<plan::Gpu>>)
       out += plan::member(field.name, plan.*field.member) + ",\n ";

@@ -1,101 +1,38 @@
 #include "tuccl/program.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <span>
 #include <tuple>
 #include <utility>
 
+#include "program/fields.h"
 #include "tuccl/error.h"
 
 namespace tuccl {
 namespace {
 
-template <class Enum>
-using Names = std::span<const std::pair<Enum, std::string_view>>;
-
-constexpr std::array<std::pair<Buffer, std::string_view>, 3> kBuffers{
-    {{Buffer::kInput, "i"}, {Buffer::kOutput, "o"}, {Buffer::kScratch, "s"}}};
-constexpr std::array<std::pair<Op, std::string_view>, 9> kOps{{{Op::kSend, "s"},
-                                                               {Op::kRecv, "r"},
-                                                               {Op::kRcs, "rcs"},
-                                                               {Op::kRrs, "rrs"},
-                                                               {Op::kRrc, "rrc"},
-                                                               {Op::kRrcs, "rrcs"},
-                                                               {Op::kCopy, "cpy"},
-                                                               {Op::kReduce, "re"},
-                                                               {Op::kNop, "nop"}}};
-constexpr std::array<std::pair<Protocol, std::string_view>, 3> kProtocols{
-    {{Protocol::kSimple, "Simple"}, {Protocol::kLL, "LL"}, {Protocol::kLL128, "LL128"}}};
-constexpr std::array<std::pair<Dialect, std::string_view>, 3> kDialects{
-    {{Dialect::kExecutor, "executor"}, {Dialect::kRccl, "rccl"}, {Dialect::kFork, "fork"}}};
-constexpr std::array<std::pair<Collective, std::string_view>, 8> kCollectives{
-    {{Collective::kAllGather, "allgather"},
-     {Collective::kReduceScatter, "reduce-scatter"},
-     {Collective::kAllReduce, "allreduce"},
-     {Collective::kAllToAll, "alltoall"},
-     {Collective::kBroadcast, "broadcast"},
-     {Collective::kReduce, "reduce"},
-     {Collective::kGather, "gather"},
-     {Collective::kScatter, "scatter"}}};
-
-template <class Enum>
-std::string_view name_of(Names<Enum> names, Enum value) {
-  for (const auto& [candidate, name] : names)
-    if (candidate == value) return name;
-  return "?";
-}
-
-template <class Enum>
-Enum parse(Names<Enum> names, std::string_view what, std::string_view text) {
-  std::string legal;
-  for (const auto& [value, name] : names) {
-    if (name == text) return value;
-    legal += legal.empty() ? "" : ", ";
-    legal += name;
-  }
-  throw InputError("unknown " + std::string(what) + " '" + std::string(text.substr(0, 40)) +
-                   "', expected one of: " + legal);
-}
-
-auto meaning(const Step& s) {
-  return std::tie(s.op, s.src_buffer, s.src_offset, s.dst_buffer, s.dst_offset, s.count, s.dep_tb,
-                  s.dep_step, s.has_dep);
-}
-auto meaning(const ThreadBlock& t) {
-  return std::tie(t.id, t.send_peer, t.recv_peer, t.channel, t.steps);
-}
-auto meaning(const Gpu& g) {
-  return std::tie(g.id, g.input_chunks, g.output_chunks, g.scratch_chunks, g.threadblocks);
-}
-auto meaning(const Program& p) {
-  return std::tie(p.name, p.collective, p.protocol, p.ngpus, p.nchannels, p.nchunks, p.in_place,
-                  p.out_of_place, p.min_bytes, p.max_bytes, p.nthreads, p.gpus);
+template <class Part>
+bool equal(const Part& one, const Part& other) {
+  bool all = true;
+  each_field(one,
+             [&](const auto& field) { all = all && one.*field.member == other.*field.member; });
+  return all;
 }
 
 }  // namespace
 
-bool Step::operator==(const Step& other) const { return meaning(*this) == meaning(other); }
-bool ThreadBlock::operator==(const ThreadBlock& other) const {
-  return meaning(*this) == meaning(other);
+void refuse_word(const char* what, std::string_view text, std::span<const std::string_view> legal) {
+  std::string list;
+  for (const std::string_view word : legal) list += (list.empty() ? "" : ", ") + std::string(word);
+  throw InputError("unknown " + std::string(what) + " '" + std::string(text.substr(0, 40)) +
+                   "', expected one of: " + list);
 }
-bool Gpu::operator==(const Gpu& other) const { return meaning(*this) == meaning(other); }
-bool Program::operator==(const Program& other) const { return meaning(*this) == meaning(other); }
 
-std::string_view to_string(Buffer v) { return name_of<Buffer>(kBuffers, v); }
-std::string_view to_string(Op v) { return name_of<Op>(kOps, v); }
-std::string_view to_string(Protocol v) { return name_of<Protocol>(kProtocols, v); }
-std::string_view to_string(Dialect v) { return name_of<Dialect>(kDialects, v); }
-std::string_view to_string(Collective v) { return name_of<Collective>(kCollectives, v); }
-
-Buffer buffer_from(std::string_view t) { return parse<Buffer>(kBuffers, "buffer", t); }
-Op op_from(std::string_view t) { return parse<Op>(kOps, "step type", t); }
-Protocol protocol_from(std::string_view t) { return parse<Protocol>(kProtocols, "protocol", t); }
-Dialect dialect_from(std::string_view t) { return parse<Dialect>(kDialects, "dialect", t); }
-Collective collective_from(std::string_view t) {
-  return parse<Collective>(kCollectives, "collective", t);
-}
+bool Step::operator==(const Step& other) const { return equal(*this, other); }
+bool ThreadBlock::operator==(const ThreadBlock& other) const { return equal(*this, other); }
+bool Gpu::operator==(const Gpu& other) const { return equal(*this, other); }
+bool Program::operator==(const Program& other) const { return equal(*this, other); }
 
 bool FileFacts::lacks(std::string_view attribute) const {
   return std::find(absent.begin(), absent.end(), attribute) != absent.end();

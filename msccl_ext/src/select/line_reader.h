@@ -71,25 +71,15 @@ class Line {
     return out;
   }
 
-  template <class Enum, std::size_t N>
-  Enum name(const char* what, const std::array<std::string_view, N>& names) {
-    return name<Enum>(what, names, field(what));
+  template <Word Enum>
+  Enum name() {
+    return name<Enum>(field(kWords<Enum>.what));
   }
 
-  template <class Enum, std::size_t N>
-  Enum name(const char* what, const std::array<std::string_view, N>& names,
-            std::string_view text) const {
-    const auto found = std::find(names.begin(), names.end(), text);
-    if (found == names.end()) fail(std::string(what) + " '" + quoted(text) + "': there is no such");
-    return static_cast<Enum>(found - names.begin());
-  }
-
-  /// One of the first `count` values of an enumeration that has names.
-  template <class Enum>
-  Enum name(const char* what, int count, std::string_view text) const {
-    for (int i = 0; i < count; ++i)
-      if (to_string(static_cast<Enum>(i)) == text) return static_cast<Enum>(i);
-    fail(std::string(what) + " '" + quoted(text) + "': there is no such");
+  template <Word Enum>
+  Enum name(std::string_view text) const {
+    if (const auto found = find_word<Enum>(text)) return *found;
+    fail(std::string(kWords<Enum>.what) + " '" + quoted(text) + "': there is no such");
   }
 
   Digest digest(std::string_view text) const {

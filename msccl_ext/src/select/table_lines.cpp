@@ -9,6 +9,24 @@
 #include "select/table_text.h"
 #include "tuccl/error.h"
 
+namespace tuccl {
+
+template <>
+constexpr Words<5> kWords<select::Datatype>{"datatype class",
+                                            {"1-byte", "2-byte", "4-byte", "8-byte", "any"}};
+template <>
+constexpr Words<2> kWords<select::ReductionClass>{"reduction class", {"none", "plain"}};
+template <>
+constexpr Words<3> kWords<select::Placement>{"placement", {"out-of-place", "in-place", "any"}};
+template <>
+constexpr Words<5> kWords<select::Source>{"source",
+                                          {"sim", "mpi", "cuda", "nccl-tests", "mscclpp"}};
+template <>
+constexpr Words<7> kWords<select::Algorithm>{
+    "algorithm", {"Tree", "Ring", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree", "PAT"}};
+
+}  // namespace tuccl
+
 namespace tuccl::select {
 namespace {
 
@@ -22,16 +40,6 @@ constexpr std::string_view kFolder = "algorithms/";
 constexpr std::string_view kSuffix = ".xml";
 constexpr std::string_view kNccl = "nccl/";
 constexpr std::string_view kStock = "nccl";
-constexpr std::array<std::string_view, 5> kDatatypes{"1-byte", "2-byte", "4-byte", "8-byte", "any"};
-constexpr std::array<std::string_view, 2> kReductions{"none", "plain"};
-constexpr std::array<std::string_view, 3> kPlacements{"out-of-place", "in-place", "any"};
-constexpr std::array<std::string_view, 5> kSources{"sim", "mpi", "cuda", "nccl-tests", "mscclpp"};
-constexpr int kProtocols = 3;
-constexpr int kDialects = 3;
-constexpr int kCollectives = 8;
-constexpr std::array<std::string_view, 7> kAlgorithms{
-    "Tree", "Ring", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree", "PAT"};
-
 bool word_character(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
          c == '_' || c == '+' || c == '-';
@@ -76,7 +84,7 @@ class Reader {
     out_.hosts = static_cast<int>(line.integer("hosts", 1, out_.ranks));
     const std::string_view dialect = line.field("dialect");
     out_.stock = dialect == kStock;
-    if (!out_.stock) out_.dialect = line.name<Dialect>("dialect", kDialects, dialect);
+    if (!out_.stock) out_.dialect = line.name<Dialect>(dialect);
     const auto entries = line.integer("entries", 0, kMostEntries);
     line.end();
     return static_cast<std::size_t>(entries);
@@ -86,10 +94,10 @@ class Reader {
     Line line = lines_.next();
     line.word("entry");
     EntryRecord e{};
-    e.collective = line.name<Collective>("collective", kCollectives, line.field("collective"));
-    e.datatype = line.name<Datatype>("datatype class", kDatatypes);
-    e.reduction = line.name<ReductionClass>("reduction class", kReductions);
-    e.placement = line.name<Placement>("placement", kPlacements);
+    e.collective = line.name<Collective>();
+    e.datatype = line.name<Datatype>();
+    e.reduction = line.name<ReductionClass>();
+    e.placement = line.name<Placement>();
     if (out_.stock && (e.datatype != Datatype::kAny || e.placement != Placement::kAny))
       line.fail("a datatype or placement, which NCCL's tuners do not get; expected any");
     if (e.reduction != (is_reducing(e.collective) ? ReductionClass::kPlain : ReductionClass::kNone))
@@ -138,7 +146,7 @@ class Reader {
     names_.push_back(name);
     c.name = name;
     read_program(line, c, name);
-    c.on = line.name<Source>("source", kSources);
+    c.on = line.name<Source>();
     read_times(line, c);
     line.end();
     out_.candidates.push_back(c);
@@ -153,8 +161,7 @@ class Reader {
       line.fail("the name default and only it goes without a program");
     c.program = kNoIndex;
     c.algorithm = Algorithm::kNone;
-    if (nccl)
-      c.algorithm = line.name<Algorithm>("algorithm", kAlgorithms, program.substr(kNccl.size()));
+    if (nccl) c.algorithm = line.name<Algorithm>(program.substr(kNccl.size()));
     const bool file = program != "-" && !nccl;
     if (file && out_.stock) line.fail("a program in a table of NCCL's own choices");
     if (file) c.program = known_program(line, program, digest);
@@ -173,7 +180,7 @@ class Reader {
     if (c.is_default() != (protocol == "-"))
       line.fail("protocol '" + quoted(protocol) + "' of a candidate that has " +
                 (c.is_default() ? "none" : "one"));
-    if (!c.is_default()) c.protocol = line.name<Protocol>("protocol", kProtocols, protocol);
+    if (!c.is_default()) c.protocol = line.name<Protocol>(protocol);
     const std::int64_t least = c.program == kNoIndex ? 0 : 1;
     const std::int64_t most = c.is_default() ? 0 : 1024;
     c.channels = static_cast<std::int32_t>(line.integer("channels", least, most));
@@ -228,7 +235,7 @@ bool is_program_path(std::string_view text) {
 }
 
 std::string_view to_string(Algorithm algorithm) {
-  return algorithm == Algorithm::kNone ? "none" : kAlgorithms[static_cast<std::size_t>(algorithm)];
+  return algorithm == Algorithm::kNone ? "none" : tuccl::to_string<Algorithm>(algorithm);
 }
 
 std::optional<std::uint64_t> signature_from(std::string_view text) {

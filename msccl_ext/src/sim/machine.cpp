@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
+#include <type_traits>
 
+#include "sim/fields.h"
 #include "tuccl/error.h"
 
 namespace tuccl {
@@ -14,24 +15,28 @@ void refuse(const MachineClass& m, const std::string& field, double value, const
                    std::to_string(value) + ", expected " + expected);
 }
 
-void check_cost(const MachineClass& m, const std::string& field, double value) {
-  if (!(value >= 0) || !std::isfinite(value)) refuse(m, field, value, "0 or more");
+/// By the ending of a constant's name, which says its unit.
+void check_value(const MachineClass& m, const std::string& name, double value) {
+  if (name.ends_with("_us")) {
+    if (!(value >= 0) || !std::isfinite(value)) refuse(m, name, value, "0 or more");
+  } else if (name.ends_with("efficiency")) {
+    if (!(value > 0 && value <= 1)) refuse(m, name, value, "above 0 and at most 1");
+  } else if (name.ends_with("trip_latency")) {
+    if (!(value >= 0 && value < 1)) refuse(m, name, value, "0 or more and below 1");
+  } else if (!(value > 0)) {
+    refuse(m, name, value, "a positive number");
+  }
 }
 
-void check_protocol(const MachineClass& m, const std::string& prefix, const ProtocolCosts& c) {
-  check_cost(m, prefix + "transfer_us", c.transfer_us);
-  check_cost(m, prefix + "slice_us", c.slice_us);
-  check_cost(m, prefix + "hop_us", c.hop_us);
-  if (!(c.trip_latency >= 0 && c.trip_latency < 1))
-    refuse(m, prefix + "trip_latency", c.trip_latency, "0 or more and below 1");
-  if (!(c.link_efficiency > 0 && c.link_efficiency <= 1))
-    refuse(m, prefix + "link_efficiency", c.link_efficiency, "above 0 and at most 1");
-  const std::pair<const char*, double> rates[] = {
-      {"threads_sat", c.threads_sat}, {"send_gbs", c.send_gbs}, {"recv_gbs", c.recv_gbs},
-      {"rcs_gbs", c.rcs_gbs},         {"rrs_gbs", c.rrs_gbs},   {"rrc_gbs", c.rrc_gbs},
-      {"rrcs_gbs", c.rrcs_gbs},       {"copy_gbs", c.copy_gbs}, {"reduce_gbs", c.reduce_gbs}};
-  for (const auto& [field, value] : rates)
-    if (!(value > 0)) refuse(m, prefix + field, value, "a positive number");
+template <class Part>
+void check_values(const MachineClass& m, const Part& part, const std::string& prefix) {
+  each_field(part, [&](const auto& field) {
+    using Value = typename std::decay_t<decltype(field)>::Type;
+    if constexpr (std::is_same_v<Value, double>)
+      check_value(m, prefix + field.name, part.*field.member);
+    else if constexpr (std::is_same_v<Value, ProtocolCosts>)
+      check_values(m, part.*field.member, prefix + field.name + ".");
+  });
 }
 
 }  // namespace
@@ -103,49 +108,7 @@ void check(const MachineClass& m) {
   if (m.sm_count < 0) refuse(m, "sm_count", m.sm_count, "0 or more");
   if (m.fifo_slots != 0 && (m.fifo_slots < 4 || m.fifo_slots % 4 != 0))
     refuse(m, "fifo_slots", m.fifo_slots, "a multiple of 4, or 0 for no limit");
-  const std::pair<const char*, double> costs[] = {{"host_call_us", m.host_call_us},
-                                                  {"host_gpu_us", m.host_gpu_us},
-                                                  {"host_channel_us", m.host_channel_us},
-                                                  {"start_us", m.start_us},
-                                                  {"start_graph_us", m.start_graph_us},
-                                                  {"dependency_us", m.dependency_us},
-                                                  {"local_us", m.local_us},
-                                                  {"nvls_us", m.nvls_us},
-                                                  {"net_message_us", m.net_message_us},
-                                                  {"net_latency_us", m.net_latency_us},
-                                                  {"net_ll_us", m.net_ll_us},
-                                                  {"nic_switch_us", m.nic_switch_us}};
-  for (const auto& [field, value] : costs) check_cost(m, field, value);
-  const std::pair<const char*, double> efficiencies[] = {
-      {"nvlink_efficiency", m.nvlink_efficiency},
-      {"pcie_efficiency", m.pcie_efficiency},
-      {"cpu_efficiency", m.cpu_efficiency},
-      {"network_efficiency", m.network_efficiency},
-      {"nvls_efficiency", m.nvls_efficiency}};
-  for (const auto& [field, value] : efficiencies)
-    if (!(value > 0 && value <= 1)) refuse(m, field, value, "above 0 and at most 1");
-  check_protocol(m, "simple.", m.simple);
-  check_protocol(m, "ll.", m.ll);
-  check_protocol(m, "ll128.", m.ll128);
-}
-
-std::string_view to_string(Launch launch) {
-  switch (launch) {
-    case Launch::kMpi:
-      return "mpi";
-    case Launch::kGraph:
-      return "graph";
-    case Launch::kProcess:
-      break;
-  }
-  return "process";
-}
-
-Launch launch_from(std::string_view text) {
-  for (const Launch l : {Launch::kProcess, Launch::kMpi, Launch::kGraph})
-    if (to_string(l) == text) return l;
-  throw InputError("unknown launch '" + std::string(text.substr(0, 40)) +
-                   "', expected one of: process, mpi, graph");
+  check_values(m, m, "");
 }
 
 }  // namespace tuccl

@@ -55,13 +55,6 @@ void check_options(const TraceOptions& options) {
 
 }  // namespace
 
-std::string_view to_string(Cause cause) {
-  static constexpr std::array<std::string_view, kCauses> kNames = {
-      "work",   "setup",      "link",  "data", "flight",
-      "credit", "dependency", "proxy", "turn", "skipped"};
-  return kNames[static_cast<std::size_t>(cause)];
-}
-
 SimTrace trace(const Program& program, const Knobs& knobs, const Network& network,
                const MachineClass& machine, std::int64_t nbytes, const TraceOptions& options) {
   check_options(options);

@@ -2,6 +2,7 @@
 #pragma once
 #include <chrono>
 #include <string>
+#include <utility>
 
 namespace tuccl {
 
@@ -13,6 +14,9 @@ double environment_number(const char* name, double fallback, double most);
 
 /// The same in seconds, a fraction too.
 std::chrono::milliseconds environment_seconds(const char* name, double fallback);
+
+/// TUCCL_BOOTSTRAP: the host and port where ranks meet. Throws InputError.
+std::pair<std::string, int> bootstrap_address();
 
 /// TUCCL_TIMEOUT: how long ranks that meet wait for each other.
 std::chrono::milliseconds meeting_timeout();

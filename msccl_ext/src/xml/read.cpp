@@ -128,7 +128,7 @@ Collective collective_word(std::string_view word) {
     throw InputError("a collective that tuccl neither makes nor proves");
   if (word != "reduce-scatter") {
     try {
-      return collective_from(word);
+      return from_word<Collective>(word);
     } catch (const InputError&) {
     }
   }
@@ -139,7 +139,7 @@ Collective collective_word(std::string_view word) {
 
 Op op_word(std::string_view word) {
   if (word == "ra") throw InputError("no runtime's kernel knows this step: the block would hang");
-  return op_from(word);
+  return from_word<Op>(word);
 }
 
 class Reader {
@@ -171,7 +171,7 @@ class Reader {
       facts_.absent.push_back("name");
     facts_.collective = a.text("coll");
     program_.collective = a.named("coll", collective_word);
-    program_.protocol = a.named("proto", protocol_from);
+    program_.protocol = a.named("proto", from_word<Protocol>);
     program_.ngpus = a.integer("ngpus", 1, kMostGpus);
     program_.nchannels = a.integer("nchannels", 0, kMostInt);
     program_.nchunks = a.integer("nchunksperloop", 0, kMostInt);
@@ -227,9 +227,9 @@ class Reader {
     step.line = element.line;
     step.number = a.integer("s", 0, kMostInt);
     step.op = a.named("type", op_word);
-    step.src_buffer = a.named("srcbuf", buffer_from);
+    step.src_buffer = a.named("srcbuf", from_word<Buffer>);
     step.src_offset = a.integer("srcoff", -1, kMostOffset);
-    step.dst_buffer = a.named("dstbuf", buffer_from);
+    step.dst_buffer = a.named("dstbuf", from_word<Buffer>);
     step.dst_offset = a.integer("dstoff", -1, kMostOffset);
     step.count = a.integer("cnt", 0, kMostOffset);
     step.dep_tb = a.integer("depid", -1, kMostInt);

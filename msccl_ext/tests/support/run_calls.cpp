@@ -8,8 +8,8 @@
 #include <string>
 
 #include "exec/text.h"
+#include "support/cpu_emulation.h"
 #include "tuccl/execute.h"
-#include "tuccl/interpret.h"
 
 namespace tuccl {
 namespace {

@@ -1,11 +1,10 @@
-// What the interpreter is measured against: copies and flags without a protocol.
+// What the interpreter is measured against: copies and flags without a protocol. gpu.py calls it.
 #include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "cuda/gpu_memory.h"
-#include "cuda/raw_baselines.h"
 
 namespace tuccl::cuda {
 namespace {
@@ -96,8 +95,6 @@ class Pair {
   cudaEvent_t events_[2][2] = {};
 };
 
-}  // namespace
-
 double two_stage_copy_us(int device, int peer, int blocks, int threads, std::int64_t bytes) {
   Pair pair(device, peer);
   const DeviceMemory from(device, bytes), stages[2] = {{peer, bytes}, {peer, bytes}};
@@ -122,4 +119,40 @@ double flag_round_trip_us(int device, int peer) {
   return us / kRounds;
 }
 
+/// Stores the time that `measured` returns; null, or what it throws.
+template <class Measured>
+const char* told(double* us, Measured measured) {
+  static std::string error;
+  try {
+    *us = measured();
+    return nullptr;
+  } catch (const std::exception& thrown) {
+    error = thrown.what();
+    return error.c_str();
+  }
+}
+
+}  // namespace
 }  // namespace tuccl::cuda
+
+#define TUCCL_EXPORT __attribute__((visibility("default")))
+
+extern "C" {
+
+/// The time in us in which `blocks` thread blocks copy `bytes` from GPU `device` to `peer`, and as
+/// many others, at the same time, copy as much on there: what a send and a receive do. Returns
+/// null, or what went wrong.
+TUCCL_EXPORT const char* tucclTwoStageCopy(double* us, int device, int peer, int blocks,
+                                           int threads, size_t bytes) {
+  return tuccl::cuda::told(us, [&] {
+    return tuccl::cuda::two_stage_copy_us(device, peer, blocks, threads,
+                                          static_cast<std::int64_t>(bytes));
+  });
+}
+
+/// The time in us of a flag's round trip to the other GPU.
+TUCCL_EXPORT const char* tucclFlagRoundTrip(double* us, int device, int peer) {
+  return tuccl::cuda::told(us, [&] { return tuccl::cuda::flag_round_trip_us(device, peer); });
+}
+
+}  // extern "C"

@@ -1,10 +1,10 @@
 /* The MPI's own collectives with every algorithm it has, chosen while it runs, by its control
- * variables (MPI 4.0, 15.3.6). */
-#include "mpi_own.h"
-
+ * variables (MPI 4.0, 15.3.6). mpi_rank.py calls it; mpi_find.mpi_library compiles it. */
+#include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { MOST_TEXT = 4096 };
 
@@ -26,8 +26,52 @@ enum { FUNCTIONS = sizeof functions / sizeof functions[0] };
 
 static MPI_Comm comm = MPI_COMM_NULL;
 static const struct function* chosen;
+static MPI_Datatype datatype;
+static MPI_Op op;
+static int root;
+static _Atomic int progress;
 static int counts_of; /* ranks that `counts` is for */
 static int* counts;
+static char message[MPI_MAX_ERROR_STRING + 64];
+
+/* Each says what went wrong, for tuccl_own_error; -1. */
+static int refused(const char* what, const char* name) {
+  snprintf(message, sizeof message, "%s %.100s", what, name);
+  return -1;
+}
+
+static int failed(const char* what, int code) {
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  snprintf(message, sizeof message, "%s: %s", what, text);
+  return -1;
+}
+
+const char* tuccl_own_error(void) { return message; }
+
+/* Starts MPI; 0, or -1. */
+int tuccl_own_start(int* rank, int* ranks) {
+  int provided = 0;
+  setenv("OMPI_MCA_coll_tuned_use_dynamic_rules", "1", 0); /* lets tuccl_own_choose have a say */
+  int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+  if (code != MPI_SUCCESS) return failed("MPI_Init_thread", code);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm_rank(MPI_COMM_WORLD, rank);
+  MPI_Comm_size(MPI_COMM_WORLD, ranks);
+  return 0;
+}
+
+/* "Open MPI v4.1.4, ..." */
+const char* tuccl_own_version(void) {
+  static char version[MPI_MAX_LIBRARY_VERSION_STRING];
+  int length = 0;
+  if (MPI_Get_library_version(version, &length) != MPI_SUCCESS) return "unknown MPI";
+  version[strcspn(version, "\n")] = 0;
+  return version;
+}
+
+void tuccl_own_finish(void) { MPI_Finalize(); }
 
 /* The number of a control variable, -1 if there is none; its description in `text`. */
 static int find_variable(const char* wanted, char* text, MPI_T_enum* values) {
@@ -56,12 +100,12 @@ static int set_variable(const char* name, int value) {
   MPI_T_cvar_handle handle;
   int count = 0;
   int variable = find_variable(name, text, &values);
-  if (variable < 0) return tuccl_refused("no control variable", name);
+  if (variable < 0) return refused("no control variable", name);
   int code = MPI_T_cvar_handle_alloc(variable, NULL, &handle, &count);
-  if (code != MPI_SUCCESS) return tuccl_failed(name, code);
+  if (code != MPI_SUCCESS) return failed(name, code);
   code = MPI_T_cvar_write(handle, &value);
   MPI_T_cvar_handle_free(&handle);
-  return code == MPI_SUCCESS ? 0 : tuccl_failed(name, code);
+  return code == MPI_SUCCESS ? 0 : failed(name, code);
 }
 
 /* Open MPI's variables list their values. MPICH's do so in their description alone, whose lines
@@ -163,6 +207,7 @@ static int choose_number(const struct function* f, int number) {
 
 #endif
 
+/* What the MPI can do a collective by, a name a line, its own choice ("auto") first. */
 const char* tuccl_own_algorithms(const char* collective) {
   static char text[MOST_TEXT];
   char name[128];
@@ -188,21 +233,6 @@ static int find_number(const struct function* f, const char* algorithm, int* num
   return 0;
 }
 
-/* Open MPI looks at its variables when a communicator is made, MPICH at each call. */
-int tuccl_own_choose(const char* collective, const char* algorithm) {
-  int number = 0;
-  chosen = NULL;
-  for (const struct function* f = functions; f < functions + FUNCTIONS && !chosen; ++f)
-    if (strcmp(f->collective, collective) == 0 && find_number(f, algorithm, &number)) chosen = f;
-  if (!chosen) return tuccl_refused("no such algorithm", algorithm);
-  if (choose_number(chosen, number) < 0) return -1;
-  if (comm != MPI_COMM_NULL) MPI_Comm_free(&comm);
-  int code = MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-  if (code != MPI_SUCCESS) return tuccl_failed("MPI_Comm_dup", code);
-  MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
-  return 0;
-}
-
 static MPI_Datatype datatype_of(const char* name) {
   if (strcmp(name, "int8") == 0) return MPI_INT8_T;
   if (strcmp(name, "uint8") == 0) return MPI_UINT8_T;
@@ -223,6 +253,28 @@ static MPI_Op op_of(const char* name) {
   return MPI_OP_NULL;
 }
 
+/* Makes the runs to come take that algorithm; all ranks must do so. 0, or -1. Open MPI looks at its
+ * variables when a communicator is made, MPICH at each call. */
+int tuccl_own_choose(const char* collective, const char* algorithm, const char* type_name,
+                     const char* op_name, int its_root) {
+  int number = 0;
+  chosen = NULL;
+  for (const struct function* f = functions; f < functions + FUNCTIONS && !chosen; ++f)
+    if (strcmp(f->collective, collective) == 0 && find_number(f, algorithm, &number)) chosen = f;
+  if (!chosen) return refused("no such algorithm", algorithm);
+  datatype = datatype_of(type_name);
+  op = op_of(op_name);
+  root = its_root;
+  if (datatype == MPI_DATATYPE_NULL) return refused("MPI has no datatype", type_name);
+  if (op == MPI_OP_NULL) return refused("MPI has no op", op_name);
+  if (choose_number(chosen, number) < 0) return -1;
+  if (comm != MPI_COMM_NULL) MPI_Comm_free(&comm);
+  int code = MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  if (code != MPI_SUCCESS) return failed("MPI_Comm_dup", code);
+  MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+  return 0;
+}
+
 /* Each rank's part of a reduce-scatter with counts. */
 static const int* equal_counts(int part) {
   int ranks;
@@ -235,31 +287,45 @@ static const int* equal_counts(int part) {
   return counts;
 }
 
-static int run(const struct tuccl_own_collective* c, MPI_Datatype type, MPI_Op op) {
-  int rank, ranks;
-  MPI_Comm_rank(comm, &rank);
+static int run(const void* input, void* output, int count) {
+  int ranks;
   MPI_Comm_size(comm, &ranks);
-  const int count = (int)c->count;
   const int part = count / ranks;
   if (strcmp(chosen->name, "allreduce") == 0)
-    return MPI_Allreduce(c->input, c->output, count, type, op, comm);
+    return MPI_Allreduce(input, output, count, datatype, op, comm);
   if (strcmp(chosen->name, "allgather") == 0)
-    return MPI_Allgather(c->input, part, type, c->output, part, type, comm);
+    return MPI_Allgather(input, part, datatype, output, part, datatype, comm);
   if (strcmp(chosen->name, "reduce_scatter_block") == 0)
-    return MPI_Reduce_scatter_block(c->input, c->output, part, type, op, comm);
+    return MPI_Reduce_scatter_block(input, output, part, datatype, op, comm);
   if (strcmp(chosen->name, "reduce_scatter") == 0)
-    return MPI_Reduce_scatter(c->input, c->output, equal_counts(part), type, op, comm);
+    return MPI_Reduce_scatter(input, output, equal_counts(part), datatype, op, comm);
   if (strcmp(chosen->name, "bcast") == 0)
-    return MPI_Bcast(rank == c->root ? (void*)c->input : c->output, count, type, c->root, comm);
-  return MPI_Alltoall(c->input, part, type, c->output, part, type, comm);
+    return MPI_Bcast(output, count, datatype, root, comm);
+  return MPI_Alltoall(input, part, datatype, output, part, datatype, comm);
 }
 
-int tuccl_own_run(const struct tuccl_own_collective* c) {
-  const MPI_Datatype type = datatype_of(c->datatype);
-  const MPI_Op op = op_of(c->op);
-  if (!chosen) return tuccl_refused("no algorithm is chosen for", c->collective);
-  if (type == MPI_DATATYPE_NULL) return tuccl_refused("MPI has no datatype", c->datatype);
-  if (op == MPI_OP_NULL) return tuccl_refused("MPI has no op", c->op);
-  int code = run(c, type, op);
-  return code == MPI_SUCCESS ? 0 : tuccl_failed(c->collective, code);
+/* On all ranks at once, after all rested: by a communicator that no algorithm was chosen for. */
+static void start_together(long pause_us) {
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (pause_us == 0) return;
+  const struct timespec pause = {pause_us / 1000000, pause_us % 1000000 * 1000};
+  nanosleep(&pause, NULL);
+  MPI_Barrier(MPI_COMM_WORLD);
 }
+
+/* Runs the chosen collective `runs` times on `count` elements of the whole buffer; `us` becomes the
+ * times. 0, or -1. The root's output of a broadcast is what it sends. */
+int tuccl_own_run(const void* input, void* output, size_t count, long pause_us, int runs,
+                  double* us) {
+  for (int i = 0; i < runs; ++i, ++progress) {
+    start_together(pause_us);
+    const double begin = MPI_Wtime();
+    const int code = run(input, output, (int)count);
+    us[i] = (MPI_Wtime() - begin) * 1e6;
+    if (code != MPI_SUCCESS) return failed(chosen->collective, code);
+  }
+  return 0;
+}
+
+/* How many runs there were so far; another thread may ask. */
+int tuccl_own_progress(void) { return progress; }

@@ -14,8 +14,8 @@ struct CpuEmulation {
 /// Results by rank of `call`, run by communicators on this CPU with the interpreter's own code:
 /// every thread of every block is a fiber, and gives way at random before it touches what others
 /// share. Times are of fibers, nobody's GPU takes them. Throws InputError, Stuck if nothing gets on
-/// for `timeout_s`, Stopped if `interrupted`, which is called now and then, says so.
+/// for `timeout_s`.
 std::vector<RankResult> emulate_gpus(const Call& call, const CpuEmulation& emulation,
-                                     double timeout_s, bool (*interrupted)() = nullptr);
+                                     double timeout_s);
 
 }  // namespace tuccl
