@@ -79,11 +79,12 @@ def searched_sketches(
     collective: str | _Named,
     size: Size,
     given: tuple[Sketch, ...] = (),
+    solver: bool = False,
 ) -> tuple[tuple[Sketch, ...], SketchSpace | None]:
     """Return `candidate_sketches`, and the space that they are the starting points of.
 
     None: of that many ranks there are no others, or sketches are ``given``, which then stand for
-    the candidates before the full mesh.
+    the candidates before the full mesh. With ``solver`` it has what TACCL's alone heeds.
     """
     collective = collective if isinstance(collective, str) else collective.name
     nbytes = size_bytes(size)
@@ -94,7 +95,7 @@ def searched_sketches(
         return given, None
     if topology.ranks > MOST_MESHED:
         return (with_chunks(rails(topology), nbytes),), None
-    space = SketchSpace(topology, nbytes)
+    space = SketchSpace(topology, nbytes, solver)
     full = space.sketch(SketchParameters().name)
     if given:
         last = next((sketch for sketch in given if sketch.name == full.name), full)

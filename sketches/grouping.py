@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from dataclasses import dataclass
 from statistics import pvariance
@@ -28,7 +29,9 @@ class Grouping:
     notes: tuple[str, ...] = ()
 
 
-def group(topology: Topology, bindings: dict[int, str]) -> Grouping:
+def group(
+    topology: Topology, bindings: dict[int, str], most_variance: float = math.inf
+) -> Grouping:
     """Return groups of NICs, one NIC a host at most, with the least variance of bandwidth in each.
 
     Greedy: the NICs of the host that has most of them open one group each; then host by host the
@@ -39,7 +42,7 @@ def group(topology: Topology, bindings: dict[int, str]) -> Grouping:
     * a NIC with bandwidth to spare joins a further group that lacks its host, and
     * where two hosts still share no group, a NIC of one joins a group of the other,
 
-    both with a note. A topology of one host has no groups.
+    both with a note. No group has more than ``most_variance``. A topology of one host has none.
 
     Raises:
         InputError: two hosts have no NICs that reach each other over the network.
@@ -49,7 +52,7 @@ def group(topology: Topology, bindings: dict[int, str]) -> Grouping:
     """
     if len(topology.hosts) < 2:
         return Grouping(())
-    work = _Groups(topology, bindings)
+    work = _Groups(topology, bindings, most_variance)
     work.open_and_fill()
     work.use_spare_bandwidth()
     work.join_hosts()
@@ -60,7 +63,8 @@ def group(topology: Topology, bindings: dict[int, str]) -> Grouping:
 class _Groups:
     """Groups under construction."""
 
-    def __init__(self, topology: Topology, bindings: dict[int, str]) -> None:
+    def __init__(self, topology: Topology, bindings: dict[int, str], most: float) -> None:
+        self._most_variance = most
         self._nic_paths = topology.derived(NicPaths)
         self._topology = topology = self._nic_paths.topology
         self._capacity = self._nic_paths.capacity
@@ -83,8 +87,10 @@ class _Groups:
         return round(pvariance([self._capacity[nic] for nic in nics]), 9)
 
     def _fits(self, nic: str, nics: list[str]) -> bool:
-        return self._host[nic] not in {self._host[other] for other in nics} and (
-            self._network_hops(nics[0], nic) is not None
+        return (
+            self._host[nic] not in {self._host[other] for other in nics}
+            and self._network_hops(nics[0], nic) is not None
+            and self._variance([*nics, nic]) <= self._most_variance
         )
 
     def open_and_fill(self) -> None:

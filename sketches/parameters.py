@@ -23,7 +23,7 @@ from tuccl.sketches.size import (
     for_size,
     prefer_links,
 )
-from tuccl.sketches.sketch import Sketch
+from tuccl.sketches.sketch import PrunedLink, Sketch
 from tuccl.sketches.symmetry import symmetries
 from tuccl.sketches.transformation import transform
 from tuccl.topology.graph import Topology
@@ -33,19 +33,16 @@ __all__ = ["MOST_MESHED", "SketchParameters", "SketchSpace", "with_chunks"]
 MOST_MESHED = 128
 """Ranks above which the full mesh has more links than can be looked at."""
 _CROWDS = (8, 4, 2, 1)  # links to each other host that leave by one NIC; inside: by one GPU
-_NAME = re.compile(
-    r"(?P<base>full-mesh|mesh|paired|one|split|pairs-(?P<pairs>\d{1,4}))(?P<pairs_split>-split)?"
-    r"(?P<free>-free)?(-congestion-(?P<congestion>\d{1,6}(\.\d{1,3})?))?"
-    r"(-inside-(?P<inside>\d{1,6}(\.\d{1,3})?))?(?P<nvlink>-nvlink)?"
-)
+_NUMBER = r"\d{1,6}(?:\.\d{1,3})?"
 
 
 @dataclass(frozen=True)
 class SketchParameters:
     """Parameters of the stages that prune the full mesh.
 
-    The name says all of it; ``one`` is a connection for each pair of NICs, ``paired`` one for each
-    GPU, ``split`` a connection to another GPU than sends back.
+    The name says all of it: what the links between hosts join, then every other field that has not
+    its default. ``one`` is a connection for each pair of NICs, ``paired`` one for each GPU,
+    ``split`` a connection to another GPU than sends back.
 
     >>> SketchParameters.of("pairs-2-free-congestion-3-nvlink").connections
     2
@@ -58,32 +55,40 @@ class SketchParameters:
         split: The GPU that receives for a NIC is another than sends. Of few `connections`.
         free: Any sender may carry any chunk out of its host; else a relay carries those of the
             GPUs bound to its NIC. Of few `connections`.
+        own: A relay sends its own chunks first, which a solver alone heeds. Where one carries.
+        even: The NICs of a group have one bandwidth. Of `bound` sketches.
+        links: Links from each host to each other, between GPUs of like place; 0: all. Of others.
         congestion: The score that links between hosts may have, on one host those inside it.
         inside: The score that links inside hosts may have, where there are several.
         nvlink: Inside hosts NVLink alone, where that joins their GPUs.
+        symmetry: Rotations that a solver's schedules keep; None: all that the sketch has.
     """
 
     bound: bool = False
     connections: int = 0
     split: bool = False
     free: bool = False
+    own: bool = False
+    even: bool = False
+    links: int = 0
     congestion: float | None = None
     inside: float | None = None
     nvlink: bool = False
+    symmetry: int | None = None
 
     @property
     def name(self) -> str:
         """Return the name, from which `of` makes the same parameters."""
+        base = "full-mesh" if self == SketchParameters() else "mesh"
         if self.bound:
-            name = "one" if self.connections == 1 else f"pairs-{self.connections}"
-            name = name if self.connections else "paired"
-            name = "split" if self.split and name == "one" else name + "-split" * self.split
-        else:
-            name = "full-mesh" if self == SketchParameters() else "mesh"
-        name += "-free" * self.free
-        name += "" if self.congestion is None else f"-congestion-{self.congestion:g}"
-        name += "" if self.inside is None else f"-inside-{self.inside:g}"
-        return name + "-nvlink" * self.nvlink
+            base = {0: "paired", 1: "one"}.get(self.connections, f"pairs-{self.connections}")
+        for each in fields(self)[2:]:
+            value = getattr(self, each.name)
+            if value is True:
+                base = "split" if (base, each.name) == ("one", "split") else f"{base}-{each.name}"
+            elif value != each.default:
+                base += f"-{each.name}-{value:g}"
+        return base
 
     @classmethod
     def of(cls, name: str) -> SketchParameters:
@@ -92,21 +97,28 @@ class SketchParameters:
         Raises:
             InputError: no parameters have that name.
         """
-        match = _NAME.fullmatch(name)
-        if match is None:
-            raise InputError(
-                f"sketch {name[:60]!r}: expected a name like one, paired, pairs-2-free or "
-                "mesh-congestion-3-nvlink"
-            )
-        base = match["base"]
-        return cls(
-            bound="mesh" not in base,
-            connections=int(match["pairs"] or base in ("one", "split")),
-            split=base == "split" or match["pairs_split"] is not None,
-            free=match["free"] is not None,
-            congestion=None if match["congestion"] is None else float(match["congestion"]),
-            inside=None if match["inside"] is None else float(match["inside"]),
-            nvlink=match["nvlink"] is not None,
+        suffixes = "".join(
+            f"(?P<{each.name}>-{each.name})?"
+            if each.default is False
+            else f"(?:-{each.name}-(?P<{each.name}>{_NUMBER}))?"
+            for each in fields(cls)[2:]
+        )
+        base = r"(full-mesh|mesh|paired|one|split|pairs-(\d{1,4}))"
+        match = re.fullmatch(base + suffixes, name)
+        if match is not None:
+            base, pairs = match[1], match[2]
+            given: dict[str, Any] = {
+                each: value[0] == "-" or (int(value) if value.isdecimal() else float(value))
+                for each, value in match.groupdict().items()
+                if value is not None
+            }
+            given |= {"split": True} if base == "split" else {}
+            found = cls("mesh" not in base, int(pairs or base in ("one", "split")), **given)
+            if found.name == name:
+                return found
+        raise InputError(
+            f"sketch {name[:60]!r}: expected a name like one, paired, pairs-2-free or "
+            "mesh-congestion-3-nvlink"
         )
 
 
@@ -119,8 +131,10 @@ class SketchSpace:
         notes: Why there are no `bound` sketches, if there are none.
     """
 
-    def __init__(self, topology: Topology, nbytes: int) -> None:
+    def __init__(self, topology: Topology, nbytes: int, solver: bool = False) -> None:
         """Find out what the machine leaves to choose, for arrays of ``nbytes`` bytes.
+
+        With ``solver`` also in what TACCL's solver alone heeds.
 
         Raises:
             InputError: the full mesh of so many ranks has more links than can be looked at.
@@ -139,7 +153,8 @@ class SketchSpace:
             prefer_links(unmarked_mesh(topology), nvlink_pairs(topology), NVLINK_FIRST_BYTES),
             topology,
         )
-        self.axes = {name: values for name, values in self._axes().items() if len(values) > 1}
+        axes = self._axes(solver)
+        self.axes = {name: values for name, values in axes.items() if len(values) > 1}
 
     @cached_property
     def _nvlink_mesh(self) -> Sketch:
@@ -158,7 +173,19 @@ class SketchSpace:
             self.notes = (f"no NIC groups: {error}",)
             return None
 
-    def _axes(self) -> dict[str, tuple[Any, ...]]:
+    @cached_property
+    def _even(self) -> Grouping | None:
+        """The grouping by equal bandwidth, where it differs and joins all hosts."""
+        if self._binding is None:
+            return None
+        bindings, grouping = self._binding
+        try:
+            even = group(self.topology, bindings, most_variance=0.0)
+        except InputError:
+            return None
+        return even if even.groups != grouping.groups else None
+
+    def _axes(self, solver: bool) -> dict[str, tuple[Any, ...]]:
         several = self.mesh.nhosts > 1
         most = 1
         if self._binding is not None:
@@ -170,10 +197,22 @@ class SketchSpace:
             "connections": (*counts, 0),
             "split": (False, True) if most > 1 else (False,),
             "free": (False, True) if most > 1 else (False,),
+            "own": (False, True) if solver and most > 1 else (False,),
+            "even": (False, True) if self._even is not None else (False,),
+            "links": (0, *self._links_between_hosts()) if several else (0,),
             "congestion": (None, *self._scores(several)),
             "inside": (None, *self._scores(inter=False)) if several else (None,),
             "nvlink": (False, True) if self._nvlink_mesh is not self.mesh else (False,),
+            "symmetry": (None, *range(len(symmetries(self.mesh)) if solver else 0)),
         }
+
+    def _links_between_hosts(self) -> Iterator[int]:
+        """Yield falling numbers of links between two hosts, less than all."""
+        each, *others = [len(self.mesh.ranks_of(host)) for host in range(self.mesh.nhosts)]
+        if others == [each] * len(others):
+            divisors = {n for n in range(1, each + 1) if each % n == 0}
+            rails = {each * n for n in divisors - {each}}
+            yield from sorted((divisors | rails) - {each * each}, reverse=True)
 
     def _scores(self, inter: bool) -> Iterator[float]:
         """Yield the scores that some link of the mesh is above."""
@@ -200,23 +239,20 @@ class SketchSpace:
         for each in fields(parameters):
             if each.name not in self.axes:
                 values[each.name] = each.default
-        if not values["bound"]:
-            values |= {"connections": 0}
+        values |= {"links": 0} if values["bound"] else {"connections": 0, "even": False}
         if not values["connections"]:
             values |= {"split": False, "free": False}
+        values["own"] &= bool(values["connections"]) and not values["free"]
         return SketchParameters(**values)
 
     def __contains__(self, name: object) -> bool:
         """Return whether ``name`` stands for parameters that are worth a try here."""
         try:
-            parameters = SketchParameters.of(name) if isinstance(name, str) else None
+            parameters = SketchParameters.of(str(name))
         except InputError:
             return False
-        return (
-            parameters is not None
-            and parameters.name == name
-            and all(getattr(parameters, axis) in values for axis, values in self.axes.items())
-            and self.normal(parameters) == parameters
+        return self.normal(parameters) == parameters and all(
+            getattr(parameters, axis) in values for axis, values in self.axes.items()
         )
 
     def sketch(self, name: str) -> Sketch:
@@ -226,8 +262,10 @@ class SketchSpace:
             InputError: the name has no parameters, or not here.
         """
         if name not in self._sketches:
-            made = self.pruned(SketchParameters.of(name))
-            made = with_chunks(with_congestion(made, self.topology), self.nbytes)
+            parameters = SketchParameters.of(name)
+            made = with_congestion(self.pruned(parameters), self.topology)
+            made = with_chunks(made, self.nbytes)
+            made = replace(made, symmetry=made.symmetry[: parameters.symmetry])
             self._sketches[name] = checked(made)
         return self._sketches[name]
 
@@ -243,6 +281,8 @@ class SketchSpace:
             sketch = replace(sketch, notes=self.notes)
         if parameters.bound:
             sketch = self._bound(sketch, parameters)
+        elif parameters.links:
+            sketch = _with_links_between_hosts(sketch, parameters.links)
         if parameters.congestion is not None:
             inter = sketch.nhosts > 1
             sketch = prune_congested(sketch, self.topology, parameters.congestion, inter=inter)
@@ -257,6 +297,7 @@ class SketchSpace:
                 "bind GPUs to; take a mesh"
             )
         bindings, grouping = self._binding
+        grouping = (self._even or grouping) if parameters.even else grouping
         sketch = transform(
             self.topology,
             bindings,
@@ -265,7 +306,27 @@ class SketchSpace:
             split=parameters.split,
             mesh=mesh,
         )
+        sketch = replace(sketch, own_chunks_first=parameters.own)
         return replace(sketch, relays={}) if parameters.free else sketch
+
+
+def _with_links_between_hosts(sketch: Sketch, count: int) -> Sketch:
+    """Return the sketch with `count` links from each host to each other, on hosts of one size.
+
+    At first GPUs of like place (rails), spread over their host; then each also with the next ones.
+    """
+    ranks = [sketch.ranks_of(host) for host in range(sketch.nhosts)]
+    size, place = len(ranks[0]), {r: n for each in ranks for n, r in enumerate(each)}
+    kept, pruned = [], []
+    for link in sketch.links:
+        shift = (place[link.dst] - place[link.src]) % size
+        few = shift == 0 and place[link.src] % max(size // count, 1) == 0
+        if not link.inter or few or shift < count // size:
+            kept.append(link)
+        else:
+            why = f"{count} links for each pair of hosts"
+            pruned.append(PrunedLink(src=link.src, dst=link.dst, stage="grouping", reason=why))
+    return replace(sketch, links=tuple(kept), pruned=(*sketch.pruned, *pruned))
 
 
 def with_chunks(sketch: Sketch, nbytes: int) -> Sketch:

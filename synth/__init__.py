@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tuccl.synth.methods import (
         EXACT_METHODS,
         METHODS,
+        SOLVERS,
+        STAND_IN,
         find_method,
         make_schedule,
         searched_methods,
@@ -33,6 +35,8 @@ __all__ = [
     "METHODS",
     "MSCCL_DEFAULT_KNOBS",
     "PLAN_COLLECTIVES",
+    "SOLVERS",
+    "STAND_IN",
     "Bound",
     "BoundKind",
     "Candidates",

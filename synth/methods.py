@@ -38,6 +38,8 @@ from tuccl.topology import Topology
 __all__ = [
     "EXACT_METHODS",
     "METHODS",
+    "SOLVERS",
+    "STAND_IN",
     "Method",
     "find_method",
     "make_schedule",
@@ -153,6 +155,12 @@ EXACT_METHODS: dict[str, Method] = {
     "taccl": Method("taccl", frozenset(COLLECTIVES), taccl, (1,), solver=True)
 }
 """Methods that run a solver for seconds; no search tries them unless a user names them."""
+
+SOLVERS = frozenset(m.name for m in (METHODS | EXACT_METHODS).values() if m.solver)
+"""Methods that run a solver: a search runs them where `STAND_IN` is fastest."""
+
+STAND_IN = "greedy"
+"""The method whose quick programs choose the sketches that a solver is worth its time on."""
 
 
 def searched_methods(*, unordered: bool = False) -> tuple[str, ...]:

@@ -6,19 +6,21 @@ import os
 import pickle
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import msgspec
 
 from tuccl.errors import Unavailable
 from tuccl.tuning.searches.tpe import silence_optuna
-from tuccl.tuning.studies.study import Mark, Studies
+from tuccl.tuning.studies.study import MARK, Mark, Studies
 from tuccl.tuning.studies.task_queue import Claim, TaskQueue
 from tuccl.tuning.work import Progress, Work, report_states
 from tuccl.tuning.workers import end_with_parent, pickled
@@ -276,24 +278,21 @@ class _RemoteStudies(Studies):
             loading.add(study._study_id)
             study.add_trials(stored)
         loading.clear()
-        self.mark = _SendingMark(send)
+        self._temporary = tempfile.TemporaryDirectory(prefix="tuccl-")
+        self.mark = _SendingMark(send, Path(self._temporary.name, MARK))
 
 
 class _SendingMark(Mark):
     """Sends what is being timed."""
 
-    def __init__(self, send: Callable[[str, object], None]) -> None:
-        self._send = send
+    def __init__(self, send: Callable[[str, object], None], path: Path) -> None:
+        self._send, self.path = send, path
 
     @contextmanager
     def showing(self, text: str) -> Iterator[None]:
         self._send("timing", text)
         yield
         self._send("timing", "")
-
-
-if __name__ == "__main__":
-    _main()
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from tuccl.runtime import (
 from tuccl.sketches import Sketch
 from tuccl.synth import Placement
 from tuccl.tuning.programs import ProgramCache, VerifiedProgram
+from tuccl.tuning.searches.measurements import Measurements
 from tuccl.tuning.searches.space import Point
 from tuccl.tuning.studies.study import Study
 
@@ -50,6 +51,10 @@ class Evaluator:
         self.study = study
         self._samples_us: dict[tuple[object, ...], tuple[float, ...]] = {}
         self._best_us = math.inf
+
+    def ranked(self, measurements: Measurements, effort: int) -> list[Point]:
+        """Return the points of at least ``effort`` that a table may have, the fastest first."""
+        return [p for p in measurements.ranked(effort) if self.programs.is_named(p.choice)]
 
     def program(self, point: Point, placement: Placement = "any") -> VerifiedProgram:
         """Return the proven program of ``point``, made for any placement or for a single one.

@@ -102,7 +102,7 @@ def _costs(
 ) -> Iterator[_Cost]:
     """The costs of the fastest point of each program, fastest first."""
     fastest: dict[tuple[object, ...], Point] = {}
-    for point in measurements.ranked(effort):
+    for point in evaluate.ranked(measurements, effort):
         fastest.setdefault((point.choice, point.protocol, point.channels), point)
     for point in fastest.values():
         if (us := measurements.us(point)) < limit_us:

@@ -92,7 +92,7 @@ def _with_default_knobs_if_as_good(
 def _one_per_program(evaluate: Evaluator, measurements: Measurements, effort: int) -> list[Point]:
     """The preferred point of each program, fastest program first, fewer SMs on ties."""
     groups: dict[tuple[object, ...], list[Point]] = {}
-    for point in measurements.ranked(effort):
+    for point in evaluate.ranked(measurements, effort):
         groups.setdefault((point.choice, point.protocol, point.channels), []).append(point)
     points = [
         min(group, key=lambda p: tie_break(p, measurements.us(p), measurements.us(group[0])))

@@ -24,6 +24,9 @@ from tuccl.runtime.backends import Backend, executor_on
 from tuccl.runtime.nccl.versions import nccl_release
 from tuccl.runtime.table import check_target
 from tuccl.runtime.table.entry import ROOTED
+from tuccl.runtime.table.store import sketch_path
+from tuccl.sketches.candidates import searched_sketches
+from tuccl.sketches.files import encode_sketch
 from tuccl.synth import Collective
 from tuccl.synth.model.collective import collective_on
 from tuccl.topology import Topology, signature
@@ -31,6 +34,7 @@ from tuccl.tuning.dask_workers import search_on_dask
 from tuccl.tuning.existing_table import entries_to_keep
 from tuccl.tuning.nccl.nccl_tune import tune_nccl
 from tuccl.tuning.options import TuneOptions
+from tuccl.tuning.programs import sketches_by_name
 from tuccl.tuning.rl.saturation import Saturation, lossless_saturated
 from tuccl.tuning.size_boundaries import entries_of_sizes
 from tuccl.tuning.studies.storages import storage_failures
@@ -179,7 +183,7 @@ def tune_tasks(
         topology, [*entries, *other_entries], options.dialect, executor.label, baseline
     )
     files += other_files
-    table = save_table(table, out, topology, files)
+    table = save_table(table, out, topology, files, sketches=_sketches(entries, work))
     if interrupted:
         raise KeyboardInterrupt(missing)
     studies.finish()
@@ -285,6 +289,16 @@ def _entries(
             tuned, programs, work.executor, work.topology, call, work.options
         )
     return entries, list(files.values())
+
+
+def _sketches(entries: Sequence[Entry], work: Work) -> dict[str, bytes]:
+    """The files of the sketches that the entries name, as they are at the last size."""
+    task, given = work.tasks[-1], work.options.sketches
+    sketch_of = sketches_by_name(
+        *searched_sketches(work.topology, task.collective, task.nbytes, given)
+    )
+    names = {c.sketch for entry in entries for c in entry.candidates if c.sketch}
+    return {sketch_path(name): encode_sketch(sketch_of(name)) for name in sorted(names)}
 
 
 def _saturated(

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path as Folder
 from typing import Generic, Literal, TypeVar
 
 import msgspec
@@ -19,7 +20,10 @@ from tuccl.sketches import Sketch
 from tuccl.sketches.parameters import SketchSpace
 from tuccl.synth import (
     EXACT_METHODS,
+    METHODS,
     PLAN_COLLECTIVES,
+    SOLVERS,
+    STAND_IN,
     Collective,
     Options,
     Placement,
@@ -35,11 +39,11 @@ from tuccl.synth import (
 )
 from tuccl.synth.lowering.limits import limits_of
 from tuccl.synth.model.solver import Budget
-from tuccl.topology import Path, Topology, machine_of, path
-from tuccl.tuning.searches.descent import STAND_IN
+from tuccl.topology import Path, Topology, encode_topology, machine_of, path
 from tuccl.tuning.searches.initial_points import default_point
 from tuccl.tuning.searches.sketch_axes import ParameterAxes
 from tuccl.tuning.searches.space import Channels, Space
+from tuccl.tuning.studies.schedule_store import stored_schedule
 
 __all__ = [
     "DEFAULT_METHODS",
@@ -59,6 +63,9 @@ DEFAULT_METHODS: Mapping[str, Literal["faithful", "robust"]] = {
 # Methods that take long: sizes of one class share a schedule, made for the class's own size.
 _COSTLY = frozenset({"greedy", *EXACT_METHODS})
 _SOLVE_S = 10.0
+_SHARED = SOLVERS | {  # schedules on disk
+    m.name for m in (*METHODS.values(), *EXACT_METHODS.values()) if m.effort_s >= 0.1
+}
 _SIZE_CLASSES = (16 << 10, 1 << 20, 64 << 20)
 _ELEMENT_BYTES = 4
 _LL128_CAPABILITIES = (70, 80, 90, 100, 120)
@@ -101,17 +108,22 @@ class ProgramCache:
         as_plans: bool = False,
         methods: Sequence[str] = (),
         sketches: Sequence[str] = (),
+        folder: Folder | None = None,
     ) -> None:
         """Prepare to make programs for ``collective`` on ``topology``.
 
         With ``any_order`` also those whose ranks add in different orders. ``as_plans``: MSCCL++
         runs them, where channels may be thread blocks of a group (`plan_knobs`) and not instances.
-        Programs come of ``methods`` on the sketches named ``sketches``; none: of all.
+        Programs come of ``methods`` on the sketches named ``sketches``; none: of all. Processes
+        that name one ``folder`` share the schedules that take long.
         """
+        self._named = frozenset(methods)
         self._methods = methods or searched_methods(unordered=any_order)
-        if methods and EXACT_METHODS.keys() & set(methods):
+        if SOLVERS & self._named:
             self._methods = tuple(dict.fromkeys((*methods, STAND_IN)))
         self._sketches = frozenset(sketches)
+        self._folder = folder
+        self._machine = hashlib.sha256(encode_topology(topology)).hexdigest()
         self.as_plans = as_plans
         self.topology = topology
         self.collective = collective
@@ -157,6 +169,10 @@ class ProgramCache:
                 if chunks == 1 or nbytes >= sketch.align_bytes * self.collective.nchunks(chunks):
                     yield ScheduleChoice(sketch.name, method, chunks)
 
+    def is_named(self, choice: ScheduleChoice) -> bool:
+        """Return whether a table may have its programs: no stand-in's, only of named methods."""
+        return not self._named or choice.method in self._named
+
     def channels(self, sketch: Sketch, choice: ScheduleChoice, nbytes: int) -> Channels:
         """Return the channels by protocol that the program of ``choice`` leaves legal, or none.
 
@@ -192,7 +208,7 @@ class ProgramCache:
         if start is None:
             return None
         sketch_of = sketches_by_name(sketches, wider)
-        first: dict[int, ScheduleChoice] = {}
+        first: dict[tuple[int, bool], ScheduleChoice] = {}
 
         def refine(choice: ScheduleChoice) -> Channels:
             try:
@@ -202,8 +218,8 @@ class ProgramCache:
             legal = self.channels(sketch, choice, nbytes)
             if not legal:
                 return {}
-            number = self._schedule(sketch, choice, nbytes).number
-            return legal if first.setdefault(number, choice) == choice else {}
+            key = self._schedule(sketch, choice, nbytes).number, self.is_named(choice)
+            return legal if first.setdefault(key, choice) == choice else {}
 
         def nchunks(choice: ScheduleChoice) -> int:
             return self.collective.nchunks(choice.chunks_per_rank)
@@ -232,21 +248,35 @@ class ProgramCache:
         if sketch not in self._sketch_keys:
             self._sketch_keys[sketch] = _sketch_key(sketch)
         key = self._sketch_keys[sketch], choice.method, choice.chunks_per_rank, size
-        return self._schedules.get(key, lambda: self._synthesize(sketch, choice, size))
 
-    def _synthesize(self, sketch: Sketch, choice: ScheduleChoice, nbytes: int) -> _NumberedSchedule:
+        def make() -> _NumberedSchedule:
+            schedule = self._synthesize(sketch, choice, size, key)
+            content = (schedule.nchunks, schedule.transfers, schedule.scratch, schedule.hints)
+            number = self._numbers.setdefault(content, len(self._numbers))
+            return _NumberedSchedule(schedule, number)
+
+        return self._schedules.get(key, make)
+
+    def _synthesize(
+        self, sketch: Sketch, choice: ScheduleChoice, nbytes: int, key: object
+    ) -> Schedule:
         if choice.method in DEFAULT_METHODS:
             form = DEFAULT_METHODS[choice.method]
-            schedule = msccl_default(self.topology, self.collective, form)
-        else:
-            chunks = choice.chunks_per_rank
-            problem = Problem(self.collective, sketch, chunks, nbytes, self.topology)
+            return msccl_default(self.topology, self.collective, form)
+        chunks = choice.chunks_per_rank
+        problem = Problem(self.collective, sketch, chunks, nbytes, self.topology)
+
+        def make() -> Schedule:
             budget = Budget(seconds=_SOLVE_S) if choice.method in EXACT_METHODS else None
             schedule = make_schedule(problem, choice.method, Options(budget=budget))
             if budget is not None and budget.interrupted:
                 raise KeyboardInterrupt
-        content = (schedule.nchunks, schedule.transfers, schedule.scratch, schedule.hints)
-        return _NumberedSchedule(schedule, self._numbers.setdefault(content, len(self._numbers)))
+            return schedule
+
+        if self._folder is None or choice.method not in _SHARED:
+            return make()
+        whole = (self._machine, self.collective, key, _SOLVE_S)
+        return stored_schedule(self._folder, whole, problem, make)
 
     def _lower(self, numbered: _NumberedSchedule, placement: Placement = "any") -> Program:
         def make() -> Program:

@@ -162,7 +162,11 @@ class Tuner:
         """
         executor, nbytes = self.executor, task.nbytes
         sketches, wider = searched_sketches(
-            self.topology, task.collective, nbytes, self.options.sketches
+            self.topology,
+            task.collective,
+            nbytes,
+            self.options.sketches,
+            "taccl" in self.options.methods,
         )
         default = self._runtime_default(nbytes)
         space = self.programs.space(sketches, nbytes, self._grid(), wider)
@@ -199,7 +203,7 @@ class Tuner:
         effort, default_us = executor.full_effort, default.timing.us
         unspent = budget - math.ceil(measurements.spent / effort)
         leaner = min(trials + unspent, 3 * trials)
-        time_leaner_points(space, evaluate, measurements, effort, default_us, leaner)
+        time_leaner_points(search.space, evaluate, measurements, effort, default_us, leaner)
         pareto = pareto_points(evaluate, measurements, effort, default_us)
         points = final_points(
             evaluate,

@@ -130,6 +130,7 @@ class Work:
                 as_plans=self.options.dialect == "mscclpp",
                 methods=self.options.methods,
                 sketches=[sketch.name for sketch in self.options.sketches],
+                folder=studies.mark.path.parent,
             )
         programs = self._programs[collective]
         return Tuner(self.executor, self.topology, programs, studies, self.options)

@@ -204,7 +204,6 @@ def _main() -> int:
 
 def end_with_parent() -> None:
     """Wait for the end of standard input, then end this process."""
-    """Wait for the end of standard input, then end this process."""
     # Not by sys.stdin: a solver's process, forked meanwhile, would wait for its lock for ever.
     os.read(0, 1)
     os._exit(1)

@@ -25,8 +25,8 @@ from tuccl.runtime.jobs import PluginAnswer, check_plugin
 from tuccl.units import format_bytes, parse_size
 
 if TYPE_CHECKING:
+    from tuccl.runtime import Table
     from tuccl.sketches import Sketch
-    from tuccl.topology import Topology
     from tuccl.tuning import StoredStudy
 
 EXAMPLE = "tuccl explain table/; tuccl explain table/ -c allgather -s 64M"
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     if args.prefer is not None:
         table = table_preferring(table, args.prefer)
     if args.size is not None:
-        return explain_call(args, table, loaded.topology)
+        return explain_call(args, table, loaded)
     answers = plugin_answers(folder, table, args.prefer is None)
     if args.json:
         print_json_lines(as_json(answer) for answer in answers)
@@ -89,14 +89,14 @@ def plugin_answers(folder: Path, table: LookupTable, same_order: bool) -> tuple[
     return tuple(PluginAnswer(row, None, (), True, why) for row in explain_table(table))
 
 
-def explain_call(args: argparse.Namespace, table: LookupTable, topology: Topology) -> int:
+def explain_call(args: argparse.Namespace, table: LookupTable, loaded: Table) -> int:
     """Print the choice for one call."""
     collective = one_collective_of(args.collective)
     nbytes = parse_size(args.size)
     choice = select(table, collective, nbytes, in_place=args.in_place, root=args.root)
     candidates = () if choice.entry is None else choice.entry.candidates
     study = None if choice.entry is None else study_of(args, table, choice.entry)
-    sketch = sketch_of(choice.candidate, topology, nbytes)
+    sketch = sketch_of(choice.candidate, loaded, nbytes)
     if args.json:
         row = {"candidate": choice.candidate, "sms": choice.candidate.sms, "reason": choice.reason}
         tried = None if study is None else study_json(study)
@@ -115,14 +115,14 @@ def explain_call(args: argparse.Namespace, table: LookupTable, topology: Topolog
     return 0
 
 
-def sketch_of(candidate: Candidate, topology: Topology, nbytes: int) -> Sketch | None:
-    """Return the sketch of a candidate's program; None: it has none, or one of a user's own."""
+def sketch_of(candidate: Candidate, table: Table, nbytes: int) -> Sketch | None:
+    """Return the sketch of a candidate's program, stored or by its name; None: it has none."""
     from tuccl.sketches import SketchSpace
 
-    if not candidate.sketch:
-        return None
+    if not candidate.sketch or (stored := table.sketch(candidate)) is not None:
+        return stored if candidate.sketch else None
     try:
-        return SketchSpace(topology, nbytes).sketch(candidate.sketch)
+        return SketchSpace(table.topology, nbytes).sketch(candidate.sketch)
     except InputError:
         return None
 

@@ -13,6 +13,7 @@ from tuccl.sketches import (
     Sketch,
     SketchSpace,
     candidate_sketches,
+    load_sketch,
     prune_congested,
     save_sketches,
     sketch_svg,
@@ -38,7 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--name",
         metavar="NAME,...",
         help="the sketches of these names, as programs of a table have them: one, split, pairs-N, "
-        "paired or mesh, with -free, -congestion-X, -inside-X and -nvlink",
+        "paired or mesh, with -free, -links-N, -congestion-X, -inside-X or -nvlink; or files, like "
+        "table/sketches/one-free.json",
     )
     parser.add_argument("-o", "--output", metavar="DIR", help="write the sketches into this folder")
     parser.add_argument(
@@ -56,7 +58,10 @@ def run(args: argparse.Namespace) -> int:
     nbytes = size_of(args.size, topology.ranks)
     if args.name:
         space = SketchSpace(topology, nbytes)
-        sketches = tuple(space.sketch(name) for name in dict.fromkeys(args.name.split(",")))
+        sketches = tuple(
+            load_sketch(name, topology) if name.endswith(".json") else space.sketch(name)
+            for name in dict.fromkeys(args.name.split(","))
+        )
     else:
         sketches = candidate_sketches(topology, collective, nbytes)
     if args.max_congestion is not None:

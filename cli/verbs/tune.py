@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,6 +41,7 @@ from tuccl.runtime import (
 )
 from tuccl.runtime.nccl.versions import nccl_caveats
 from tuccl.runtime.table import hangs_between_hosts
+from tuccl.synth import SOLVERS
 from tuccl.topology import Topology
 from tuccl.units import format_bytes
 
@@ -203,7 +204,7 @@ def run(args: argparse.Namespace) -> int:
         elif args.dialect != "nccl":
             warn(uneven(sizes, executor.ranks, aligned_size))
         if args.dialect != "nccl":
-            warn([*few_evaluations(args.budget), *without_solver()])
+            warn([*few_evaluations(args.budget, options.methods), *without_solver()])
             warn(without_simple(collectives, executor, len(topology.hosts)))
             warn(executor.pinned_knobs())
         update = stack.enter_context(Progress()).update
@@ -281,14 +282,16 @@ def job_of(args: argparse.Namespace) -> TrainingJob | None:
     return TrainingJob(intensity=args.intensity, local_batch=args.batch)
 
 
-def few_evaluations(budget: int) -> Iterator[str]:
+def few_evaluations(budget: int, methods: Sequence[str] = ()) -> Iterator[str]:
     """Yield a warning if the budget is too small to try every method."""
     from tuccl.tuning.workload_tasks import FEWEST_EVALUATIONS
 
-    if budget < FEWEST_EVALUATIONS:
+    # Quick programs choose the sketches that a solver runs on.
+    least = FEWEST_EVALUATIONS * (2 if SOLVERS & set(methods) else 1)
+    if budget < least:
         yield (
             f"--budget {budget}: too few to try every method, so that the default stays in most "
-            f"places; {FEWEST_EVALUATIONS} give each method a point, 100 (the default) are enough"
+            f"places; {least} give each method a point, 100 (the default) are enough"
         )
 
 

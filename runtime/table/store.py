@@ -22,16 +22,18 @@ from tuccl.runtime.table.preference import table_preferring
 from tuccl.runtime.table.programs import ProgramFile, program_dialect
 from tuccl.runtime.table.selection import Choice, Explanation, explain, select
 from tuccl.runtime.table.text import table_text
+from tuccl.sketches import Sketch, load_sketch
 from tuccl.synth.model.collective import Collective, collective_on
 from tuccl.topology import Topology, decode_topology, encode_topology, signature
 from tuccl.units import Size, size_bytes
 
-__all__ = ["Table", "check_target", "load_table", "save_table"]
+__all__ = ["Table", "check_target", "load_table", "save_table", "sketch_path"]
 
 JSON_NAME, TEXT_NAME, TOPOLOGY_NAME = "table.json", "table.txt", "topology.json"
 LEARNED_NAME = "learned.txt"
 _OWN_FILE = re.compile(
-    r"table\.(json|txt)|topology\.json|learned\.(txt|txt\.new|lock)|use\.lock|algorithms(/[\w.+-]+\.xml)?"
+    r"table\.(json|txt)|topology\.json|learned\.(txt|txt\.new|lock)|use\.lock"
+    r"|algorithms(/[\w.+-]+\.xml)?|sketches(/[\w.+-]+\.json)?"
 )
 _LARGEST_FILE = 256 << 20
 _TRIES = 4
@@ -78,6 +80,16 @@ class Table:
     def program(self, candidate: Candidate) -> Program | None:
         """Return the program of ``candidate``; None for the runtime's default."""
         return None if candidate.program is None else self.programs[candidate.program]
+
+    def sketch(self, candidate: Candidate) -> Sketch | None:
+        """Return the sketch of ``candidate`` as the tune used it; None: it is not stored.
+
+        Raises:
+            InputError: its file is damaged, or of another machine.
+        """
+        name = sketch_path(candidate.sketch)
+        stored = _OWN_FILE.fullmatch(name) and (self.folder / name).is_file()
+        return load_sketch(self.folder / name, self.topology) if stored else None
 
     def preferring(self, preference: str | None) -> Table:
         """Return this with its candidates in the order of `table_preferring`; None: as it is.
@@ -161,7 +173,8 @@ class Table:
             InputError: ``path`` holds something else than a table, or cannot be written.
         """
         folder = Path(path)
-        lookup = save_table(self.lookup, folder, self.topology, self.files)
+        held = _sketches_in(self.folder)
+        lookup = save_table(self.lookup, folder, self.topology, self.files, sketches=held)
         return replace(self, folder=folder, lookup=lookup)
 
 
@@ -171,12 +184,14 @@ def save_table(
     topology: Topology,
     files: Iterable[ProgramFile],
     learned: Callable[[LookupTable], bytes] | None = None,
+    sketches: Mapping[str, bytes] | None = None,
 ) -> LookupTable:
     """Write ``table`` as ``folder`` in one step; return it with its checksums filled in.
 
     ``files`` holds at least the programs that the table names; others are not written.
-    ``learned`` returns what jobs learned, for the table as it is written. An older table at
-    ``folder`` is replaced; whatever happens, the old or the new one is whole.
+    ``learned`` returns what jobs learned, for the table as it is written. ``sketches`` are files by
+    `sketch_path`; of these and of an older table's at ``folder``, which is replaced, those stay
+    that the table names. Whatever happens, the old or the new one is whole.
 
     Raises:
         InputError: ``folder`` holds something else than a table or cannot be written, a program
@@ -185,6 +200,10 @@ def save_table(
     folder = folder.resolve()
     check_target(folder)
     sealed, contents = _contents(table, topology, {file.path: file for file in files})
+    named = {sketch_path(c.sketch) for entry in sealed.entries for c in entry.candidates}
+    held = _sketches_in(folder) | dict(sketches or {})
+    own = {path for path in named if _OWN_FILE.fullmatch(path)}
+    contents |= {path: data for path, data in held.items() if path in own}
     if learned is not None:
         contents[LEARNED_NAME] = learned(sealed)
     try:
@@ -192,6 +211,16 @@ def save_table(
     except OSError as error:
         raise InputError(f"{_cut(folder)}: cannot be written: {error.strerror}") from None
     return sealed
+
+
+def sketch_path(name: str) -> str:
+    """Return the file of the sketch ``name`` within the folder."""
+    return f"sketches/{name}.json"
+
+
+def _sketches_in(folder: Path) -> dict[str, bytes]:
+    files = sorted(folder.glob("sketches/*.json"))
+    return {sketch_path(file.stem): _bytes(file) for file in files}
 
 
 def check_target(folder: Path) -> None:

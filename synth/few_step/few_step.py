@@ -345,4 +345,8 @@ def _solve(instance: Instance, steps: int, budget: Budget | None) -> KSynchronou
 @lru_cache(maxsize=1024)
 def _solve_briefly(instance: Instance, steps: int) -> KSynchronous:
     """Return the answer of a short search, once for all sketches and sizes."""
-    return solve_k_synchronous(instance, steps, Budget(seconds=_DEFAULT_S, effort=_DEFAULT_EFFORT))
+    budget = Budget(seconds=_DEFAULT_S, effort=_DEFAULT_EFFORT)
+    answer = solve_k_synchronous(instance, steps, budget)
+    if budget.interrupted:  # whoever set no budget wants no part of an answer
+        raise KeyboardInterrupt
+    return answer

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Tuccl
+from tuccl.runtime import load_table
+from tuccl.sketches import load_sketch
 
 
 def test_a_named_sketch_is_drawn_tuned_and_explained(
@@ -34,6 +36,33 @@ def test_a_named_sketch_is_drawn_tuned_and_explained(
         assert answer["sketch"]["pruned"] == row["pruned"]
         assert "# sketch one-free: 28 links; pruned grouping:16 transformation:12" in lines
         assert "#   grouping, like 0 to 6: n0/nic0 and n1/nic1 are in no group together" in lines
+
+
+def test_a_table_holds_the_sketches_that_it_names(tuccl: Tuccl, work: Path, tmp_path: Path) -> None:
+    """A user's own goes before one that has its name by its parameters, and survives a copy."""
+    topology, call = work / "topology.json", ("-c", "allgather", "-s", "64K")
+    made = tuccl("sketch", topology, *call, "--name", "one-free", "-o", tmp_path / "s", "--json")
+    own = Path(json.loads(made.out)["sketches"][0]["file"])
+    own.write_text(own.read_text().replace('"name": "one-free"', '"name": "paired"'))
+    table = tmp_path / "table"
+    options = ("--budget", "24", "--sketch", own, "--method", "hierarchical2,ring")
+    assert tuccl("tune", topology, *call, *options, "-o", table).code == 0
+    answer = json.loads(tuccl("explain", table, *call, "--json").out)
+    named = next(c["sketch"] for c in answer["candidates"] if c["method"])
+    assert named == "paired"
+    file = table / "sketches" / "paired.json"
+    assert load_sketch(file) == load_sketch(own)
+    copy = load_table(table).save(tmp_path / "copy")
+    candidate = next(c for entry in copy.entries for c in entry.candidates if c.sketch)
+    assert copy.sketch(candidate) == load_sketch(own)
+    picture = tmp_path / "own.svg"
+    drawn = tuccl("sketch", topology, *call, "--name", file, "--picture", picture, "--json")
+    [row] = json.loads(drawn.out)["sketches"]
+    assert row["links"] == len(load_sketch(own).links)
+    assert picture.read_text().startswith("<svg")
+    file.write_text("{}")
+    damaged = tuccl("explain", table, *call)
+    assert damaged.code == 2 or not answer["candidate"]["sketch"]
 
 
 @pytest.mark.parametrize(

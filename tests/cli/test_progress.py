@@ -55,6 +55,9 @@ def test_after_an_interrupt_the_last_state_is_said(capsys: pytest.CaptureFixture
 
 def test_a_tune_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not list(tune.few_evaluations(16)) and "--budget 15" in next(tune.few_evaluations(15))
+    assert not list(tune.few_evaluations(31, ("ring",)))
+    assert "32 give each method" in next(tune.few_evaluations(31, ("ring", "taccl")))
+    assert not list(tune.few_evaluations(32, ("taccl",)))
     assert not list(tune.without_solver())
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert "tuccl[solver]" in next(tune.without_solver())

@@ -69,6 +69,9 @@ class Occupancy:
         self.timed.append(point)
         return [80.0 / point.channels]
 
+    def ranked(self, measurements: Measurements, effort: int) -> list[Point]:
+        return measurements.ranked(effort)
+
     def program(self, point: Point) -> SimpleNamespace:
         return SimpleNamespace(program=SimpleNamespace(threadblocks=point.channels))
 

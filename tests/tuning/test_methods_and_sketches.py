@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import itertools
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 import tuccl
+from baseline_searches import BASELINE_SEARCHES
 from tuccl.errors import InputError
 from tuccl.sketches import Sketch, SketchSpace, candidate_sketches
 from tuccl.sketches.candidates import searched_sketches
-from tuccl.synth import Collective, Options, Problem, Schedule, make_schedule
+from tuccl.synth import (
+    Collective,
+    Options,
+    Problem,
+    Schedule,
+    ScheduleChoice,
+    make_schedule,
+)
 from tuccl.topology import Topology, join, load_profile
-from tuccl.tuning import TuneOptions, programs
+from tuccl.tuning import SEARCHES, TuneOptions, programs
 from tuccl.tuning.programs import ProgramCache
 from tuccl.tuning.searches.descent import DescentSearch
 from tuccl.tuning.searches.search import run_search
 from tuccl.tuning.searches.space import Point, Space
+from tuccl.tuning.studies.schedule_store import SCHEDULE
 
 SIZE = 64 << 10
 Made = Callable[..., set[tuple[str, str]]]
@@ -50,35 +63,88 @@ def test_given_sketches_alone_are_used(cluster: Topology) -> None:
     assert found == {("hierarchical2", "mine")}
 
 
+@pytest.mark.parametrize("search", ["descent", "tpe"])
 def test_a_solver_runs_where_quick_programs_are_fastest(
-    cluster: Topology, monkeypatch: pytest.MonkeyPatch
+    cluster: Topology, monkeypatch: pytest.MonkeyPatch, search: str
 ) -> None:
-    solved: list[str] = []
+    """Even within a small budget; what chose its sketches enters no table."""
     quick: list[str] = []
+    solved: list[str] = []
 
     def counted(problem: Problem, method: str, options: Options) -> Schedule:
-        (solved if method == "taccl" else quick).append(problem.sketch.name)
-        return make_schedule(problem, method, options)
-
-    monkeypatch.setattr(programs, "_SOLVE_S", 1.0)
-    monkeypatch.setattr(programs, "make_schedule", counted)
-    found = made(cluster, TuneOptions(budget=60, methods=("taccl",)))
-    assert {method for method, _ in found} <= {"taccl", "greedy"}
-    assert 1 <= len(set(solved)) <= len(set(quick))
-
-
-def test_an_interrupted_solve_ends_the_tune(
-    cluster: Topology, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(problem: Problem, method: str, options: Options) -> Schedule:
         if method == "taccl":
-            assert options.budget is not None
-            options.budget.interrupted = True
+            assert problem.sketch.name in quick
+        (solved if method == "taccl" else quick).append(problem.sketch.name)
         return make_schedule(problem, "greedy", Options())
 
-    monkeypatch.setattr(programs, "make_schedule", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        made(cluster, TuneOptions(budget=60, methods=("taccl",)))
+    monkeypatch.setattr(programs, "make_schedule", counted)
+    found = made(cluster, TuneOptions(budget=32, methods=("taccl",), search=search))
+    assert {method for method, _ in found} == {"taccl"}
+    assert 1 <= len(set(solved)) <= 4
+
+
+def solver_space() -> Space:
+    """Six sketches, each worse than the one before; a solver is twice as fast as greedy."""
+    legal = {"LL": (1, 2), "Simple": (1, 2)}
+    methods = ("msccl-default", "greedy", "taccl", "fewstep")
+    choices = [ScheduleChoice(f"s{n}", method, 1) for n in range(6) for method in methods]
+    default = Point(choices[0], "Simple", 1, 512, 4 << 20)
+    return Space(dict.fromkeys(choices, legal), default)
+
+
+@pytest.mark.parametrize("name", sorted(SEARCHES | BASELINE_SEARCHES))
+def test_every_search_asks_for_a_quick_program_first(name: str) -> None:
+    search = (SEARCHES | BASELINE_SEARCHES)[name](solver_space(), seed=3)
+    us: dict[str, float] = {}
+    tried = set()
+    for _ in range(80):
+        if (request := search.ask()) is None:
+            break
+        choice = request.point.choice
+        time_us = 10.0 + int(choice.sketch[1:])
+        if choice.method in ("taccl", "fewstep"):
+            assert choice.sketch in sorted(us, key=us.__getitem__)[:4]
+            tried.add(choice.method)
+            time_us /= 2
+        search.tell(request, [time_us])
+        if choice.method == "greedy":
+            us[choice.sketch] = time_us
+    assert tried == {"taccl", "fewstep"}
+    assert search.best is not None
+    assert search.best.choice.method in tried
+
+
+TUNE = """
+import sys, tuccl
+from tuccl.synth.model import solver
+from tuccl.topology import join, load_profile
+
+start = solver._Run._start
+def started(run):
+    start(run)
+    print("solving", flush=True)
+
+solver._Run._start = started
+topology = join(load_profile("ndv2"), 2)
+options = tuccl.TuneOptions(budget=40, methods=(sys.argv[1],))
+try:
+    tuccl.tune(topology, "allgather", "64K", options=options, path=sys.argv[2])
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+@pytest.mark.parametrize("method", ["taccl", "fewstep"])
+def test_an_interrupt_ends_the_tune_and_stores_no_schedule(method: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", TUNE, method, str(tmp_path / "table")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as tune:
+        assert tune.stdout is not None
+        assert tune.stdout.readline() == "solving\n"
+        before = set((tmp_path / "table.study").glob(f"*{SCHEDULE}"))
+        tune.send_signal(signal.SIGINT)
+        assert tune.stdout.read().splitlines()[-1] == "interrupted"
+    assert set((tmp_path / "table.study").glob(f"*{SCHEDULE}")) == before
+    assert not (tmp_path / "table").exists()
 
 
 @pytest.mark.parametrize(

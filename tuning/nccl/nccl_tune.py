@@ -220,7 +220,6 @@ def _search(
         options.policy,
         seed=options.seed,
         full_effort=1,
-        first=(),
     )
     if default_us is not None:
         search.tell(Request(space.default, 1), [default_us])

@@ -10,7 +10,7 @@ import msgspec
 from tuccl.synth import ScheduleChoice
 from tuccl.tuning.searches.space import Point, Space
 
-__all__ = ["Action", "sketch_kind"]
+__all__ = ["SKETCH_KINDS", "Action", "sketch_kind"]
 
 _Name = Annotated[str, msgspec.Meta(max_length=60)]
 _Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 40)]
@@ -33,7 +33,7 @@ class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=True
         choice = point.choice
         return cls(
             choice.method,
-            sketch_kind(choice.sketch),
+            kind if (kind := sketch_kind(choice.sketch)) in SKETCH_KINDS else choice.sketch,
             choice.chunks_per_rank,
             point.protocol,
             point.channels,
@@ -44,16 +44,23 @@ class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=True
     def point(self, space: Space) -> Point:
         """Return the legal point of ``space`` that comes closest.
 
-        Of several sketches of the kind the first, which is ranked best, and where there is none
-        the best of all; the rest is `Space.nearest`.
+        Of several sketches of the kind the first, which is ranked best; a name of other parameters
+        is itself, where they are worth a try, else that of its kind; where there is none the best
+        of all. The rest is `Space.nearest`.
         """
-        kinds = {sketch_kind(name): name for name in reversed(space.sketches)}
-        plain = self.sketch.removesuffix("-nvlink")
-        sketch = kinds.get(self.sketch) or kinds.get(plain) or space.sketches[0]
+        names = {sketch_kind(name): name for name in reversed(space.sketches)}
+        names |= {self.sketch: self.sketch} if self.sketch in space.sketch_axes else {}
+        kinds = (self.sketch, self.sketch.removesuffix("-nvlink"), self.sketch.partition("-")[0])
+        sketch = next((names[kind] for kind in kinds if kind in names), space.sketches[0])
         choice = ScheduleChoice(sketch, self.method, self.chunks_per_rank)
         return space.nearest(
             Point(choice, self.protocol, self.channels, self.threads, self.buffer_bytes)
         )
+
+
+_KINDS = ("full-mesh", "mesh", "mesh-congestion", "one", "paired", "pairs", "split")
+SKETCH_KINDS = tuple(f"{kind}{suffix}" for suffix in ("", "-nvlink") for kind in _KINDS)
+"""The kinds of candidate sketches; other names have more parameters than those."""
 
 
 def sketch_kind(name: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tuccl.errors import InputError, Unavailable
 from tuccl.runtime.executors.knob_grid import BUFFERS, CHANNELS, PROTOCOLS, THREADS
 from tuccl.synth import searched_methods
-from tuccl.tuning.rl.action import Action
+from tuccl.tuning.rl.action import SKETCH_KINDS, Action
 from tuccl.tuning.rl.state import FEATURES, State
 from tuccl.tuning.searches.space import Point, Space
 
@@ -29,11 +29,10 @@ __all__ = ["Call", "TuningEnvironment"]
 _WORST = -10.0
 """Reward of what cannot run; no other reward is lower."""
 _METHODS = ("msccl-default-robust", "msccl-default", *searched_methods(unordered=True))
-_SKETCHES = ("full-mesh", "mesh", "mesh-congestion", "one", "paired", "pairs", "split")
 _CHUNKINGS = (1, 2, 4, 8, 16)
 _CHOICES: tuple[tuple[Any, ...], ...] = (
     _METHODS,
-    tuple(f"{kind}{suffix}" for suffix in ("", "-nvlink") for kind in _SKETCHES),
+    SKETCH_KINDS,
     _CHUNKINGS,
     PROTOCOLS,
     CHANNELS,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from typing import Unpack
 
 from tuccl.tuning.rl.bandit import EXPLORING, UNABLE, LinearBandit
 from tuccl.tuning.rl.policy import Policy
 from tuccl.tuning.rl.state import State
-from tuccl.tuning.searches.search import Search
+from tuccl.tuning.searches.search import Search, SearchOptions
 from tuccl.tuning.searches.space import Point, Space
 
 __all__ = ["RlSearch", "search_from"]
@@ -34,16 +34,12 @@ class RlSearch(Search):
         self,
         space: Space,
         *,
-        seed: int = 0,
-        full_effort: int = 1,
-        fixed_effort: int = 0,
-        first: Sequence[Point] = (),
         policy: Policy | None = None,
         state: State | None = None,
+        **options: Unpack[SearchOptions],
     ) -> None:
         """Prepare to search; ``state`` is of the call, which ``policy`` needs."""
-        efforts = {"full_effort": full_effort, "fixed_effort": fixed_effort}
-        super().__init__(space, seed=seed, first=first, **efforts)
+        super().__init__(space, **options)
         self._policy, self._state = policy, state
         self._regime = "usual" if state is None else state.regime
 
@@ -97,11 +93,8 @@ def search_from(
     state: State,
     policy: Policy | None,
     *,
-    seed: int,
-    full_effort: int,
-    fixed_effort: int = 0,
-    first: Sequence[Point] = (),
     start: Sequence[Point] = (),
+    **options: Unpack[SearchOptions],
 ) -> Search:
     """Return a search of ``kind`` that begins with ``start`` and makes use of ``policy``.
 
@@ -109,9 +102,9 @@ def search_from(
     points before ``first``. A policy that knows nothing of the collective changes nothing.
     """
     points = [] if policy is None else policy.points(space, state, _POINTS)
-    make: Callable[..., Search] = partial(
-        kind, space, seed=seed, full_effort=full_effort, fixed_effort=fixed_effort
-    )
+    first = options.get("first", ())
     if issubclass(kind, RlSearch):
-        return make(first=[*start, *(() if points else first)], policy=policy, state=state)
-    return make(first=[*start, *points, *first])
+        options["first"] = [*start, *(() if points else first)]
+        return kind(space, policy=policy, state=state, **options)
+    options["first"] = [*start, *points, *first]
+    return kind(space, **options)

@@ -5,26 +5,23 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 
-from tuccl.synth import EXACT_METHODS, ScheduleChoice
+from tuccl.synth import SOLVERS, STAND_IN, ScheduleChoice
 from tuccl.tuning.searches.coordinate_descent import coordinate_descent
 from tuccl.tuning.searches.initial_knobs import suited_points
-from tuccl.tuning.searches.initial_points import choices_in_turn
+from tuccl.tuning.searches.initial_points import choices_in_turn, quick_choices
 from tuccl.tuning.searches.search import Search
 from tuccl.tuning.searches.space import Point, Space
 
-__all__ = ["STAND_IN", "DescentSearch", "varied"]
-
-STAND_IN = "greedy"
-"""The method whose quick programs choose the sketches that a solver is worth its time on."""
+__all__ = ["DescentSearch", "varied"]
 
 _STEP_SHARE = 9  # of full effort: what a step is timed with
 _MOST_CHOICES = 128  # choices at most, those of every method in turn
-_BATCH = 16  # choices that are tried together
-_SHARES = (1, 1, 2, 4)  # of a batch: one choice in so many is timed with the first knobs, ...
+_BATCH = 12  # quick choices that are tried together, with up to four of solvers
+_SHARES = (1, 2, 4)  # of a batch: one choice in so many is timed with the second knobs, ...
 _DESCENTS = (math.inf, 1.25)  # of a batch: where their starts are at most so many times the best
-_SURVIVORS = 4  # choices of methods that run a solver
 _PARENTS = 5
 _PATIENCE = 60  # variations in a row that gain nothing
 
@@ -33,11 +30,10 @@ class DescentSearch(Search):
     """Trials of choices in rounds, then coordinate descents, then variations of the best.
 
     Each choice of a batch is timed with two sets of knobs that suit its chunks and the size, the
-    better half and quarter with others; descents begin at the best: of the knobs, then of the
-    parameters of the sketch. After the last batch they begin at every other choice, the best first.
-    Methods that run a solver join the first batch, on the few
-    sketches where `STAND_IN` was fastest. In the end the best points are varied by a step or two,
-    until that has gained nothing for long.
+    better half and quarter with others; solvers' follow the stand-in's (`Search.survivors`).
+    Descents begin at the best: of the knobs, then of the parameters of the sketch. After the last
+    batch they begin at every other choice, the best first. In the end the best points are varied by
+    a step or two, until that has gained nothing for long.
 
     Notes:
         Threads and channels are unimodal, as AutoCCL finds; the buffer is where it is large
@@ -54,13 +50,10 @@ class DescentSearch(Search):
         step = max(self.full_effort // _STEP_SHARE, min(self.fixed_effort, self.full_effort), 1)
         started: set[tuple[object, ...]] = set()
         sketched: set[ScheduleChoice] = set()
-        choices = choices_in_turn(self._quick())[:_MOST_CHOICES]
+        choices = choices_in_turn(quick_choices(self.space))[:_MOST_CHOICES]
         for first in range(0, len(choices), _BATCH):
             for point in self._trials(choices[first : first + _BATCH]):
                 yield point, step
-            if first == 0:
-                for point in self._trials(self._survivors()):
-                    yield point, step
             for of_best in _DESCENTS:
                 start = self._next_start(started, of_best * self.best_us)
                 if start is not None:
@@ -84,18 +77,6 @@ class DescentSearch(Search):
             yield point, step
         yield from self._in_full()
 
-    def _quick(self) -> list[ScheduleChoice]:
-        return [choice for choice in self.space.choices if choice.method not in EXACT_METHODS]
-
-    def _survivors(self) -> list[ScheduleChoice]:
-        """The choices of a solver on the sketches where other methods were fastest."""
-        us: dict[str, float] = {}
-        for point in self.measurements.ranked():
-            if point.choice.method == STAND_IN:
-                us.setdefault(point.choice.sketch, self.measurements.us(point))
-        costly = [choice for choice in self.space.choices if choice.method in EXACT_METHODS]
-        return sorted(costly, key=lambda choice: us.get(choice.sketch, math.inf))[:_SURVIVORS]
-
     def _sketch_descent(
         self, sketched: set[ScheduleChoice], step: int
     ) -> Iterator[tuple[Point, int]]:
@@ -109,8 +90,11 @@ class DescentSearch(Search):
             if start.choice in sketched:
                 return
             sketched.add(start.choice)
-            for point in coordinate_descent(self.space, self.measurements, start, names):
-                yield point, step
+            quick = replace(start, choice=replace(start.choice, method=STAND_IN))
+            first = [self.space.nearest(quick)] if start.choice.method in SOLVERS else []
+            for begin in (*first, start):
+                for point in coordinate_descent(self.space, self.measurements, begin, names):
+                    yield point, step
             best = self.measurements.ranked()[0]
             if best.choice != start.choice:
                 yield from self._descent(best, step)
@@ -124,16 +108,29 @@ class DescentSearch(Search):
 
     def _trials(self, choices: Sequence[ScheduleChoice]) -> Iterator[Point]:
         """The points of the rounds, each of which the better half of the one before enters."""
-        suited = {choice: suited_points(self.space, choice) for choice in choices}
-        times: dict[ScheduleChoice, list[float]] = {choice: [] for choice in choices}
-        for variant, share in enumerate(_SHARES):
+        times: dict[ScheduleChoice, list[float]] = {}
+        for choice in self._with_survivors(choices):
+            yield from self._trial(choice, 0, times)
+        for variant, share in enumerate(_SHARES, 1):
             ranked = sorted(times, key=lambda p: (min(times[p], default=math.inf), times[p]))
-            if variant:  # choices of the same times are one program, made twice: the first goes on
-                ranked = [next(same) for _, same in groupby(ranked, key=lambda p: times[p])]
+            # Choices of the same times are one program, made twice: the first goes on.
+            ranked = [next(same) for _, same in groupby(ranked, key=lambda p: times[p])]
             for choice in ranked[: max(len(ranked) // share, 1)]:
-                if variant < len(suited[choice]):
-                    yield (point := suited[choice][variant])
-                    times[choice].append(self.measurements.us(point))
+                yield from self._trial(choice, variant, times)
+
+    def _with_survivors(self, choices: Sequence[ScheduleChoice]) -> Iterator[ScheduleChoice]:
+        """The choices, solvers' among them as soon as all of the stand-in were timed."""
+        yield from (choice for choice in choices if choice.method == STAND_IN)
+        tried = {point.choice for point in self.measurements.ranked()}
+        yield from (choice for choice in self.survivors() if choice not in tried)
+        yield from (choice for choice in choices if choice.method != STAND_IN)
+
+    def _trial(
+        self, choice: ScheduleChoice, variant: int, times: dict[ScheduleChoice, list[float]]
+    ) -> Iterator[Point]:
+        for point in suited_points(self.space, choice)[variant : variant + 1]:
+            yield point
+            times.setdefault(choice, []).append(self.measurements.us(point))
 
     def _next_start(self, started: set[tuple[object, ...]], most_us: float) -> Point | None:
         """The best point of a choice that no descent began at and no other was as good as.

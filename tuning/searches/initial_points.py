@@ -7,11 +7,11 @@ from itertools import islice
 
 from tuccl.program import Knobs
 from tuccl.runtime.executors.knob_grid import WHOLE_GRID, KnobGrid
-from tuccl.synth import MSCCL_DEFAULT_KNOBS, ScheduleChoice
+from tuccl.synth import MSCCL_DEFAULT_KNOBS, SOLVERS, ScheduleChoice
 from tuccl.tuning.searches.initial_knobs import suited_points
 from tuccl.tuning.searches.space import Channels, Point, Space
 
-__all__ = ["choices_in_turn", "default_point", "initial_points"]
+__all__ = ["choices_in_turn", "default_point", "initial_points", "quick_choices"]
 
 
 def default_point(
@@ -34,14 +34,19 @@ def default_point(
 def initial_points(space: Space, most: int) -> list[Point]:
     """Return at most ``most`` points to time before the search's own.
 
-    The choices of all methods in turn, each with the knobs that suit it best.
+    The choices of all methods in turn but solvers, each with the knobs that suit it best.
     """
     points = (
         point
-        for choice in choices_in_turn(space.choices)
+        for choice in choices_in_turn(quick_choices(space))
         for point in suited_points(space, choice)[:1]
     )
     return list(islice(points, most))  # no more programs are made than that
+
+
+def quick_choices(space: Space) -> list[ScheduleChoice]:
+    """Return the choices of methods that run no solver."""
+    return [choice for choice in space.choices if choice.method not in SOLVERS]
 
 
 def choices_in_turn(choices: Sequence[ScheduleChoice]) -> list[ScheduleChoice]:

@@ -23,7 +23,7 @@ class Measurements:
         self._samples: dict[Point, list[float]] = {}
         self._effort: dict[Point, int] = {}
 
-    def __contains__(self, point: Point) -> bool:
+    def __contains__(self, point: object) -> bool:
         """Return whether ``point`` was requested before."""
         return point in self._effort
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from tuccl.tuning.searches.brackets import Bracket, brackets
 from tuccl.tuning.searches.convergence import Convergence
 from tuccl.tuning.searches.descent import varied
 from tuccl.tuning.searches.search import Search
-from tuccl.tuning.searches.space import Point, Space
+from tuccl.tuning.searches.space import Point
 from tuccl.tuning.searches.tpe import Proposal, Tpe
 
 __all__ = ["MracoSearch"]
 
-_SAME_AGAIN = 4
+_ETA = 3  # the ratio of efforts between rungs
 _MUTANTS = 30
 _PARENTS = 5
 
@@ -38,22 +38,6 @@ class MracoSearch(Search):
 
     name = "mraco"
 
-    def __init__(
-        self,
-        space: Space,
-        *,
-        seed: int = 0,
-        full_effort: int = 1,
-        fixed_effort: int = 0,
-        first: Sequence[Point] = (),
-        eta: int = 3,
-    ) -> None:
-        """Prepare to search; ``eta`` is the ratio of efforts between rungs."""
-        efforts = {"full_effort": full_effort, "fixed_effort": fixed_effort}
-        super().__init__(space, seed=seed, first=first, **efforts)
-        self._brackets = self.brackets_of(full_effort, eta, fixed_effort)
-        self._convergence = Convergence(space)
-
     @staticmethod
     def brackets_of(most_effort: int, eta: int, fixed: int) -> tuple[Bracket, ...]:
         """Return the brackets of a round."""
@@ -67,10 +51,12 @@ class MracoSearch(Search):
         """Yield the points of one bracket after another, each with its rung's effort."""
         rng = random.Random(self.seed)
         tpe = self.estimator()
+        self._convergence = Convergence(self.space)
+        rounds = self.brackets_of(self.full_effort, _ETA, self.fixed_effort)
         for point in self.measurements.ranked(self.full_effort):
             tpe.learn(point, self.measurements.us(point))
         while not self.exhausted:
-            for bracket in self._brackets:
+            for bracket in rounds:
                 yield from self._climb(bracket, tpe, rng)
             if self._convergence.converged:
                 return
@@ -99,21 +85,14 @@ class MracoSearch(Search):
         proposals: list[Proposal] = []
         taken: set[Point] = set()
         for _ in range(count):
-            proposal = self._new(tpe, rng, taken)
+            proposal = tpe.propose_new(taken, self.measurements)
+            proposal = proposal or tpe.adopt(self._variation(rng, taken))
             taken.add(proposal.point)
             proposals.append(proposal)
             best = self.best
             best_us = self.measurements.us(best) if best is not None else float("inf")
             self._convergence.add(proposal.point, best_us)
         return proposals
-
-    def _new(self, tpe: Tpe, rng: random.Random, taken: set[Point]) -> Proposal:
-        for _ in range(_SAME_AGAIN):
-            proposal = tpe.propose()
-            if proposal.point not in self.measurements and proposal.point not in taken:
-                return proposal
-            tpe.discard(proposal)
-        return tpe.adopt(self._variation(rng, taken))
 
     def _variation(self, rng: random.Random, taken: set[Point]) -> Point:
         """One of the best points changed in a dimension or two; a random one as last resort."""

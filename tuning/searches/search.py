@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import ClassVar
+from itertools import chain
+from typing import ClassVar, TypedDict
 
+from tuccl.synth import SOLVERS, STAND_IN, ScheduleChoice
+from tuccl.tuning.searches.initial_knobs import suited_points
 from tuccl.tuning.searches.measurements import Measurements
 from tuccl.tuning.searches.space import Point, Space
 
-__all__ = ["Evaluate", "Request", "Search", "run_search"]
+__all__ = ["Evaluate", "Request", "Search", "SearchOptions", "run_search"]
 
 Evaluate = Callable[[Point, int], Sequence[float]]
 _MOST_MEASURED_IN_A_ROW = 2000
+_SURVIVORS = 4  # sketches that solvers run on, and their choices that are tried at once
 
 
 @dataclass(frozen=True)
@@ -24,18 +29,29 @@ class Request:
     repeats: int
 
 
+class SearchOptions(TypedDict, total=False):
+    """Options of every search (`Search`)."""
+
+    seed: int
+    full_effort: int
+    fixed_effort: int
+    first: Sequence[Point]
+
+
 class Search(ABC):
     """Chooses which point to time next and learns from the samples.
 
     Every search promises, and tests/tuning holds each to it:
 
     * every requested point is legal in the space;
-    * the default is requested first, at full effort, unless its time is known; then the points given
-      as ``first``;
+    * the default is requested first, at full effort, unless its time is known; then the points
+      given as ``first``;
     * repeats of a point are pooled: no point is requested beyond ``full_effort`` repeats, so on a
       noise-free executor (``full_effort`` 1) none is requested twice;
     * the same seed and the same samples give the same requests;
-    * ``ask`` returns None when there is nothing left to ask, and from then on.
+    * ``ask`` returns None when there is nothing left to ask, and from then on;
+    * a solver runs only on the four sketches where `STAND_IN` was fastest so far, and on them it is
+      tried.
 
     A subclass yields (point, effort) pairs from ``targets``: each point with the repeats it
     shall have in all. Repeats that were measured before cost nothing.
@@ -63,7 +79,8 @@ class Search(ABC):
             raise ValueError(f"full effort {full_effort}: expected at least 1")
         if illegal := [p for p in first if p not in space]:
             raise ValueError(f"first point {illegal[0]} is not legal in this space")
-        self.space = space
+        self.space = copy(space)  # what it promotes is its own
+        self.space.promoted = () if STAND_IN in space.methods else None
         self.seed = seed
         self.full_effort = full_effort
         self.fixed_effort = fixed_effort
@@ -82,6 +99,17 @@ class Search(ABC):
     def tell(self, request: Request, samples_us: Sequence[float]) -> None:
         """Take the samples in us of ``request``; none at all: the point cannot run."""
         self.measurements.add(request.point, samples_us, request.repeats)
+        if request.point.choice.method == STAND_IN:
+            quick = (p.choice for p in self.measurements.ranked())
+            fastest = dict.fromkeys(choice.sketch for choice in quick if choice.method == STAND_IN)
+            self.space.promoted = tuple(fastest)[:_SURVIVORS]
+
+    def survivors(self) -> list[ScheduleChoice]:
+        """Return a choice of each solver on each sketch that is promoted, the best sketch first."""
+        rank = {sketch: number for number, sketch in enumerate(self.space.promoted or ())}
+        costly = [c for c in self.space.choices if c.method in SOLVERS and c.sketch in rank]
+        first = {(c.method, c.sketch): c for c in reversed(costly)}
+        return sorted(first.values(), key=lambda c: rank[c.sketch])[:_SURVIVORS]
 
     @property
     def best(self) -> Point | None:
@@ -98,9 +126,11 @@ class Search(ABC):
             if (missing := self.full_effort - self.measurements.effort(point)) > 0:
                 yield Request(point, missing)
         measured = 0
-        for point, effort in self.targets():
+        solved = (suited_points(self.space, choice)[:1] for choice in self.survivors())
+        tried = ((point, self.full_effort) for points in solved for point in points)
+        for point, effort in chain(tried, self.targets()):
             missing = min(effort, self.full_effort) - self.measurements.effort(point)
-            if missing > 0:
+            if missing > 0 and self.space.channels(point.choice):
                 measured = 0
                 yield Request(point, missing)
             elif (measured := measured + 1) >= _MOST_MEASURED_IN_A_ROW:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tuccl.sketches.parameters import SketchParameters, SketchSpace
-from tuccl.tuning.searches.space import Dimension
+from tuccl.tuning.searches.space import Dimension, SketchAxes
 
 __all__ = ["ParameterAxes"]
 
 
-class ParameterAxes:
+class ParameterAxes(SketchAxes):
     """The dimensions of a `SketchSpace`; indices that name one sketch are many."""
 
     def __init__(self, space: SketchSpace) -> None:

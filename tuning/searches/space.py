@@ -6,14 +6,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Protocol
 
 from tuccl.errors import Infeasible
 from tuccl.program import Knobs
 from tuccl.runtime.executors.knob_grid import PROTOCOLS, WHOLE_GRID, KnobGrid
-from tuccl.synth import ScheduleChoice
+from tuccl.synth import SOLVERS, ScheduleChoice
 
-__all__ = ["Channels", "Dimension", "Point", "Space"]
+__all__ = ["Channels", "Dimension", "Point", "SketchAxes", "Space"]
 
 Channels = Mapping[str, tuple[int, ...]]
 
@@ -69,35 +68,25 @@ class Dimension:
         return not self.values
 
 
-class SketchAxes(Protocol):
-    """The dimensions of sketches, and the sketch that an index in each of them names."""
+class SketchAxes:
+    """The dimensions of sketches, and the sketch that an index in each names: here, of a list."""
 
-    dimensions: tuple[Dimension, ...]
+    def __init__(self, names: Sequence[str]) -> None:
+        """Take the names of the sketches."""
+        self._names = names
+        self.dimensions: tuple[Dimension, ...] = (Dimension.of("sketch", names),)
 
     def __contains__(self, sketch: object) -> bool:
         """Return whether there is a sketch of that name."""
+        return sketch in self._names
 
     def name(self, indices: Mapping[str, int]) -> str:
         """Return the name of the sketch."""
+        return self._names[indices["sketch"]]
 
     def indices(self, sketch: str) -> dict[str, int]:
         """Return the indices of a sketch that is here."""
-
-
-class _Names(tuple[str, ...]):
-    """Sketches that are names in a list and nothing else."""
-
-    __slots__ = ()
-
-    @property
-    def dimensions(self) -> tuple[Dimension, ...]:
-        return (Dimension.of("sketch", self),)
-
-    def name(self, indices: Mapping[str, int]) -> str:
-        return self[indices["sketch"]]
-
-    def indices(self, sketch: str) -> dict[str, int]:
-        return {"sketch": self.index(sketch)}
+        return {"sketch": self._names.index(sketch)}
 
 
 @dataclass(frozen=True)
@@ -168,6 +157,7 @@ class Space:
             choice: by_protocol for choice, by_protocol in kept.items() if by_protocol
         }
         self._refine = refine
+        self.promoted: Sequence[str] | None = None
         self._refined: dict[ScheduleChoice, Channels] = {}
         self._blocks = [
             block
@@ -186,7 +176,7 @@ class Space:
         choices = list(self._channels)
         self.methods = tuple(dict.fromkeys(p.method for p in choices))
         self.sketches = tuple(dict.fromkeys(p.sketch for p in choices))
-        self.sketch_axes = sketch_axes or _Names(self.sketches)
+        self.sketch_axes = sketch_axes or SketchAxes(self.sketches)
         self._anywhere = {
             (p.method, p.chunks_per_rank): by_protocol
             for p, by_protocol in self._channels.items()
@@ -259,7 +249,13 @@ class Space:
         return [block.at(i) for i in range(block.size)]
 
     def channels(self, choice: ScheduleChoice) -> Channels:
-        """Return the legal channels of ``choice`` by protocol, looked at closely; maybe none."""
+        """Return the legal channels of ``choice`` by protocol, looked at closely; maybe none.
+
+        A solver's choice has none on sketches that are not ``promoted`` (None: all are).
+        """
+        promoted = self.promoted is None or choice.sketch in self.promoted
+        if choice.method in SOLVERS and not promoted:
+            return {}
         if choice not in self._refined:
             legal = self._legal(choice)
             if legal and self._refine is not None:

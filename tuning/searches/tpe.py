@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from tuccl.tuning.searches.space import Point, Space
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Proposal", "Tpe", "distributions", "log_us", "optuna_params", "silence_optuna"]
 
 _STARTUP_TRIALS = 10
+_SAME_AGAIN = 4
 
 
 def silence_optuna() -> None:
@@ -81,6 +83,15 @@ class Tpe:
         """Return a new proposal; its point may have been measured before."""
         trial = self._study.ask(self._distributions)
         return Proposal(self._space.point(self._indices(trial)), trial)
+
+    def propose_new(self, *known: Container[Point]) -> Proposal | None:
+        """Return a proposal whose point is not ``known``; None: it repeats itself."""
+        for _ in range(_SAME_AGAIN):
+            proposal = self.propose()
+            if not any(proposal.point in each for each in known):
+                return proposal
+            self.discard(proposal)
+        return None
 
     def adopt(self, point: Point) -> Proposal:
         """Return a proposal of ``point``, which another rule chose."""

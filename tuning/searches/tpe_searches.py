@@ -11,8 +11,6 @@ from tuccl.tuning.searches.tpe import Proposal, Tpe
 
 __all__ = ["TpeSearch"]
 
-_SAME_AGAIN = 4
-
 
 class TpeSearch(Search):
     """Optuna's multivariate estimator, each new point at full effort."""
@@ -27,18 +25,12 @@ class TpeSearch(Search):
         positions = list(range(self.space.grid_size))
         random.Random(self.seed).shuffle(positions)
         fresh = (p for p in map(self.space.at, positions) if p not in self.measurements)
-        while (proposal := self._proposal(tpe, fresh)) is not None:
+        while True:
+            if (proposal := tpe.propose_new(self.measurements)) is None:
+                if (random_point := next(fresh, None)) is None:
+                    return
+                proposal = tpe.adopt(random_point)
             yield from self._climb(tpe, proposal)
-
-    def _proposal(self, tpe: Tpe, fresh: Iterator[Point]) -> Proposal | None:
-        """A new point; a random one where the estimator repeats itself, None where none is left."""
-        for _ in range(_SAME_AGAIN):
-            proposal = tpe.propose()
-            if proposal.point not in self.measurements:
-                return proposal
-            tpe.discard(proposal)
-        point = next(fresh, None)
-        return None if point is None else tpe.adopt(point)
 
     def _climb(self, tpe: Tpe, proposal: Proposal) -> Iterator[tuple[Point, int]]:
         yield proposal.point, self.full_effort

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from tuccl.errors import InputError
 from tuccl.tuning.searches.space import Point, Space
 from tuccl.tuning.searches.tpe import distributions, optuna_params, silence_optuna
+from tuccl.tuning.studies.schedule_store import SCHEDULE
 from tuccl.tuning.studies.storages import JOURNAL, close_storage, open_url, quiet, scheme
 from tuccl.tuning.studies.task_queue import Task, TaskQueue
 
@@ -325,11 +326,11 @@ def _remove(folder: Path) -> None:
 
 
 def _is_ours(path: Path) -> bool:
-    """Return whether this is the marker, a journal or one of Optuna's locks on it."""
+    """Return whether this is the marker, a journal, one of its locks, a mark or a schedule."""
     named = (
         path.name in (JOURNAL, SWEEPS, _UNFINISHED)
         or path.name.startswith(f"{JOURNAL}.lock")
-        or path.suffix == MARK
+        or path.suffix in (MARK, SCHEDULE)
     )
     return named and (path.is_symlink() or path.is_file())
 

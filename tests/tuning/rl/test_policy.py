@@ -1,18 +1,23 @@
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tuccl.errors import InputError
+from tuccl.sketches.candidates import searched_sketches
+from tuccl.synth import Collective, ScheduleChoice
 from tuccl.topology import Topology
-from tuccl.tuning import TuneOptions, load_policy, save_policy, train_policy, tune
+from tuccl.tuning import TuneOptions, aligned_size, load_policy, save_policy, train_policy, tune
 from tuccl.tuning.policy_training import SimulatedCall
+from tuccl.tuning.programs import ProgramCache
 from tuccl.tuning.rl.action import Action
 from tuccl.tuning.rl.bandit import Belief
 from tuccl.tuning.rl.policy import Policy
 from tuccl.tuning.rl.search import RlSearch
 from tuccl.tuning.searches.search import run_search
+from tuccl.tuning.searches.space import Point
 
 
 def best_us(call: SimulatedCall, policy: Policy | None, budget: int) -> float:
@@ -153,3 +158,19 @@ def test_sketches_map_by_kind_and_to_the_first_where_there_is_none(
         assert Action("ring", kind, 1, "LL", 1, 512, 512 << 10).point(space).choice.sketch == name
     unknown = Action("ring", "pairs", 1, "LL", 1, 512, 512 << 10).point(space)
     assert unknown.choice.sketch == space.sketches[0]
+
+
+def test_parameters_of_a_sketch_are_kept_where_the_space_has_them(machine: Topology) -> None:
+    size = aligned_size(1 << 20, machine.ranks)
+    sketches, wider = searched_sketches(machine, "allgather", size)
+    assert wider is not None
+    cache = ProgramCache(machine, Collective("allgather", machine.ranks))
+    wide, narrow = (cache.space(sketches, size, wider=each) for each in (wider, None))
+    assert wide is not None and narrow is not None
+    point = wide.nearest(Point(ScheduleChoice("one-free", "greedy", 1), "LL", 1, 512, 512 << 10))
+    assert point.choice.sketch == "one-free"
+    action = Action.of(point)
+    assert action.sketch == "one-free"
+    assert action.point(wide) == point
+    assert action.point(narrow).choice.sketch == "one"
+    assert Action.of(replace(point, choice=ScheduleChoice("pairs-2", "ring", 1))).sketch == "pairs"
