@@ -294,9 +294,8 @@ def _entries(
 def _sketches(entries: Sequence[Entry], work: Work) -> dict[str, bytes]:
     """The files of the sketches that the entries name, as they are at the last size."""
     task, given = work.tasks[-1], work.options.sketches
-    sketch_of = sketches_by_name(
-        *searched_sketches(work.topology, task.collective, task.nbytes, given)
-    )
+    found = searched_sketches(work.topology, task.collective, task.nbytes, given)
+    sketch_of = sketches_by_name(*found)
     names = {c.sketch for entry in entries for c in entry.candidates if c.sketch}
     return {sketch_path(name): encode_sketch(sketch_of(name)) for name in sorted(names)}
 

@@ -161,13 +161,9 @@ class Tuner:
         the processes that searched it before.
         """
         executor, nbytes = self.executor, task.nbytes
-        sketches, wider = searched_sketches(
-            self.topology,
-            task.collective,
-            nbytes,
-            self.options.sketches,
-            "taccl" in self.options.methods,
-        )
+        solver = "taccl" in self.options.methods
+        call = task.collective, nbytes, self.options.sketches, solver
+        sketches, wider = searched_sketches(self.topology, *call)
         default = self._runtime_default(nbytes)
         space = self.programs.space(sketches, nbytes, self._grid(), wider)
         if space is None:

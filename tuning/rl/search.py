@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Sequence
-from typing import Unpack
+from typing import Any
 
 from tuccl.tuning.rl.bandit import EXPLORING, UNABLE, LinearBandit
 from tuccl.tuning.rl.policy import Policy
 from tuccl.tuning.rl.state import State
-from tuccl.tuning.searches.search import Search, SearchOptions
+from tuccl.tuning.searches.search import Search
 from tuccl.tuning.searches.space import Point, Space
 
 __all__ = ["RlSearch", "search_from"]
@@ -36,7 +36,7 @@ class RlSearch(Search):
         *,
         policy: Policy | None = None,
         state: State | None = None,
-        **options: Unpack[SearchOptions],
+        **options: Any,  # noqa: ANN401 - those of every search
     ) -> None:
         """Prepare to search; ``state`` is of the call, which ``policy`` needs."""
         super().__init__(space, **options)
@@ -94,7 +94,7 @@ def search_from(
     policy: Policy | None,
     *,
     start: Sequence[Point] = (),
-    **options: Unpack[SearchOptions],
+    **options: Any,  # noqa: ANN401 - those of every search
 ) -> Search:
     """Return a search of ``kind`` that begins with ``start`` and makes use of ``policy``.
 

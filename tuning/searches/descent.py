@@ -11,7 +11,7 @@ from itertools import groupby
 from tuccl.synth import SOLVERS, STAND_IN, ScheduleChoice
 from tuccl.tuning.searches.coordinate_descent import coordinate_descent
 from tuccl.tuning.searches.initial_knobs import suited_points
-from tuccl.tuning.searches.initial_points import choices_in_turn, quick_choices
+from tuccl.tuning.searches.initial_points import choices_in_turn
 from tuccl.tuning.searches.search import Search
 from tuccl.tuning.searches.space import Point, Space
 
@@ -50,7 +50,7 @@ class DescentSearch(Search):
         step = max(self.full_effort // _STEP_SHARE, min(self.fixed_effort, self.full_effort), 1)
         started: set[tuple[object, ...]] = set()
         sketched: set[ScheduleChoice] = set()
-        choices = choices_in_turn(quick_choices(self.space))[:_MOST_CHOICES]
+        choices = choices_in_turn(self.space.choices)[:_MOST_CHOICES]
         for first in range(0, len(choices), _BATCH):
             for point in self._trials(choices[first : first + _BATCH]):
                 yield point, step

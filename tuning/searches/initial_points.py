@@ -11,7 +11,7 @@ from tuccl.synth import MSCCL_DEFAULT_KNOBS, SOLVERS, ScheduleChoice
 from tuccl.tuning.searches.initial_knobs import suited_points
 from tuccl.tuning.searches.space import Channels, Point, Space
 
-__all__ = ["choices_in_turn", "default_point", "initial_points", "quick_choices"]
+__all__ = ["choices_in_turn", "default_point", "initial_points"]
 
 
 def default_point(
@@ -34,26 +34,22 @@ def default_point(
 def initial_points(space: Space, most: int) -> list[Point]:
     """Return at most ``most`` points to time before the search's own.
 
-    The choices of all methods in turn but solvers, each with the knobs that suit it best.
+    The choices of all methods in turn but solvers', each with the knobs that suit it best.
     """
     points = (
         point
-        for choice in choices_in_turn(quick_choices(space))
+        for choice in choices_in_turn(space.choices)
         for point in suited_points(space, choice)[:1]
     )
     return list(islice(points, most))  # no more programs are made than that
 
 
-def quick_choices(space: Space) -> list[ScheduleChoice]:
-    """Return the choices of methods that run no solver."""
-    return [choice for choice in space.choices if choice.method not in SOLVERS]
-
-
 def choices_in_turn(choices: Sequence[ScheduleChoice]) -> list[ScheduleChoice]:
-    """Return the choices of all methods in turn, each method's first and last sketch first."""
+    """Return the choices of quick methods in turn, each method's first and last sketch first."""
     of_method: dict[str, list[ScheduleChoice]] = {}
     for choice in choices:
-        of_method.setdefault(choice.method, []).append(choice)
+        if choice.method not in SOLVERS:
+            of_method.setdefault(choice.method, []).append(choice)
     queues = []
     for own in of_method.values():
         last = next(choice for choice in own if choice.sketch == own[-1].sketch)

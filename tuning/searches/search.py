@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import chain
-from typing import ClassVar, TypedDict
+from typing import ClassVar
 
 from tuccl.synth import SOLVERS, STAND_IN, ScheduleChoice
 from tuccl.tuning.searches.initial_knobs import suited_points
 from tuccl.tuning.searches.measurements import Measurements
 from tuccl.tuning.searches.space import Point, Space
 
-__all__ = ["Evaluate", "Request", "Search", "SearchOptions", "run_search"]
+__all__ = ["Evaluate", "Request", "Search", "run_search"]
 
 Evaluate = Callable[[Point, int], Sequence[float]]
 _MOST_MEASURED_IN_A_ROW = 2000
@@ -27,15 +27,6 @@ class Request:
 
     point: Point
     repeats: int
-
-
-class SearchOptions(TypedDict, total=False):
-    """Options of every search (`Search`)."""
-
-    seed: int
-    full_effort: int
-    fixed_effort: int
-    first: Sequence[Point]
 
 
 class Search(ABC):
