@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -155,6 +156,21 @@ class SketchSpace:
         )
         axes = self._axes(solver)
         self.axes = {name: values for name, values in axes.items() if len(values) > 1}
+
+    @cached_property
+    def irregular(self) -> bool:
+        """Whether GPUs or NICs differ in their links, or GPUs have none but shared ones."""
+        joined = defaultdict(list)
+        for link in self.topology.links:
+            for src, _ in link.directions():
+                joined[src].append((link.kind, link.bandwidth))
+        shapes = {
+            (node.kind, *sorted(joined[node.id]))
+            for node in self.topology.nodes
+            if node.kind in ("gpu", "nic")
+        }
+        kinds = {kind for kind, *_ in shapes}
+        return len(shapes) > len(kinds) or not nvlink_pairs(self.topology)
 
     @cached_property
     def _nvlink_mesh(self) -> Sketch:

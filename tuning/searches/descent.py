@@ -31,8 +31,9 @@ class DescentSearch(Search):
 
     Each choice of a batch is timed with two sets of knobs that suit its chunks and the size, the
     better half and quarter with others; solvers' follow the stand-in's (`Search.survivors`).
-    Descents begin at the best: of the knobs, then of the parameters of the sketch. After the last
-    batch they begin at every other choice, the best first. In the end the best points are varied by
+    Descents begin at the best: of the knobs, then, on irregular machines, of the parameters of the
+    sketch, each of which takes a synthesis. After the last batch they begin at every other choice,
+    the best first, and at the best one's sketch. In the end the best points are varied by
     a step or two, until that has gained nothing for long.
 
     Notes:
@@ -58,7 +59,8 @@ class DescentSearch(Search):
                 start = self._next_start(started, of_best * self.best_us)
                 if start is not None:
                     yield from self._descent(start, step)
-                    yield from self._sketch_descent(sketched, step)
+                    if self.space.sketch_axes.irregular:
+                        yield from self._sketch_descent(sketched, step)
         while (start := self._next_start(started, math.inf)) is not None:
             yield from self._descent(start, step)
         yield from self._sketch_descent(sketched, step)

@@ -16,6 +16,7 @@ class ParameterAxes(SketchAxes):
     def __init__(self, space: SketchSpace) -> None:
         """Take the axes of ``space``."""
         self._space = space
+        self.irregular = space.irregular
         self.dimensions = tuple(
             Dimension.of(name, ("no", "yes"))
             if values == (False, True)

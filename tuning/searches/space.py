@@ -69,7 +69,12 @@ class Dimension:
 
 
 class SketchAxes:
-    """The dimensions of sketches, and the sketch that an index in each names: here, of a list."""
+    """The dimensions of sketches, and the sketch that an index in each names: here, of a list.
+
+    On an ``irregular`` machine other sketches than those of the list are likely to gain.
+    """
+
+    irregular = False
 
     def __init__(self, names: Sequence[str]) -> None:
         """Take the names of the sketches."""
