@@ -6,6 +6,8 @@ from tuccl.lazy import make_lazy
 
 if TYPE_CHECKING:
     from tuccl.topology.clusters import read_cluster
+    from tuccl.topology.cross_flows import Flow, flows
+    from tuccl.topology.cross_traffic import CrossTraffic, Source, load_cross_traffic, residual
     from tuccl.topology.drift import differences
     from tuccl.topology.fabric import join, join_hosts
     from tuccl.topology.files import (
@@ -43,20 +45,25 @@ __all__ = [
     "PROFILES",
     "SHAPES",
     "Constant",
+    "CrossTraffic",
     "Fabric",
+    "Flow",
     "Link",
     "MachineFile",
     "Node",
     "Path",
+    "Source",
     "Topology",
     "all_paths",
     "decode_topology",
     "differences",
     "encode_machine",
     "encode_topology",
+    "flows",
     "join",
     "join_hosts",
     "keep_gpus",
+    "load_cross_traffic",
     "load_machine",
     "load_profile",
     "load_topology",
@@ -76,6 +83,7 @@ __all__ = [
     "read_machine",
     "read_topology",
     "relay_path",
+    "residual",
     "save_topology",
     "signature",
 ]
