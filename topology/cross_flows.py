@@ -58,9 +58,9 @@ def flows(cross: CrossTraffic, topology: Topology, seconds: float) -> tuple[Flow
 
     >>> from tuccl.topology import join, load_profile
     >>> from tuccl.topology.cross_traffic import CrossTraffic, Source
-    >>> incast = Source(("n1/nic0", "n2/nic0"), "n0/nic0", "incast", gbs=1.0)
-    >>> [f.src for f in flows(CrossTraffic((incast,)), join(load_profile("ndv2"), 3), 2e-4)]
-    ['n1/nic0', 'n2/nic0']
+    >>> two = Source("n0/nic0", "leaf0", "long", load=0.8, streams=2)
+    >>> [f.cap_gbs for f in flows(CrossTraffic((two,)), join(load_profile("ndv2"), 2), 1.0)]
+    [5.0, 5.0]
     """
     drawn: list[Flow] = []
     for index, source in enumerate(cross.sources):
