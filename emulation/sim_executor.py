@@ -10,7 +10,7 @@ from tuccl.program import Knobs, Program
 from tuccl.runtime.executors.executor import MSCCL_LOOP, StepLoop, Timing
 from tuccl.runtime.executors.sim import SimExecutor
 from tuccl.simulation import MachineClass
-from tuccl.topology import Topology, load_machine
+from tuccl.topology import CrossTraffic, Topology, load_machine
 
 __all__ = ["CpuCall", "EmulatedSimExecutor", "as_run_on_cpus", "eager_costs"]
 
@@ -62,6 +62,7 @@ class EmulatedSimExecutor(SimExecutor):
         latency_scale: float = 0.0,
         machine: MachineClass | None = None,
         cores: int | None = None,
+        cross: CrossTraffic | None = None,
     ) -> None:
         """Prepare ``topology`` with its rates scaled as `Emulation` scales them.
 
@@ -71,6 +72,7 @@ class EmulatedSimExecutor(SimExecutor):
             latency_scale: emulated over nominal latencies.
             machine: a class fitted to runs of this machine; None is ``emulated``, mere estimates.
             cores: of the machine that carries all ranks; None is this one.
+            cross: traffic of others, its rates those of the emulated network.
 
         Raises:
             InputError: the topology cannot be emulated, or not at that scale.
@@ -78,8 +80,8 @@ class EmulatedSimExecutor(SimExecutor):
         shape = plan_emulation(topology, scale)
         emulated = emulated_topology(topology, shape, latency_scale)
         costs, shared = machine or load_machine("emulated"), emulated_network(emulated, cores)
-        super().__init__(emulated, costs, shared=shared)
-        self._eager = SimExecutor(emulated, eager_costs(costs), shared=shared)
+        super().__init__(emulated, costs, shared=shared, cross=cross)
+        self._eager = SimExecutor(emulated, eager_costs(costs), shared=shared, cross=cross)
         nics = sorted({p.rate_bps / 1e6 for p in shape.ports if p.src in shape.nics})
         self._rates = " to ".join(f"{mbps:g}" for mbps in dict.fromkeys((nics[0], nics[-1])))
 
@@ -88,7 +90,7 @@ class EmulatedSimExecutor(SimExecutor):
         """That it simulates, and what."""
         return (
             f"simulated on an emulated {self._topology.name[:60]}, NICs of {self._rates} Mb/s, "
-            f"class {self._machine.name}"
+            f"class {self._machine.name}{f' beside {self._cross.label}' if self._cross else ''}"
         )
 
     def time(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import zlib
 from collections import defaultdict
 from pathlib import Path
 from typing import Literal
@@ -141,6 +142,18 @@ class CrossTraffic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
             raise InputError("$.seed: expected 0 or more, below 2^53")
         for index, source in enumerate(self.sources):
             _check(source, f"$.sources[{index}]")
+
+    @property
+    def label(self) -> str:
+        """Return the traffic in a phrase, with a number that equal traffic alone shares.
+
+        >>> CrossTraffic((Source("n0/nic0", "leaf0", "web", load=0.8),)).label[:34]
+        'cross traffic (web n0/nic0 > leaf0'
+        """
+        parts = [f"{each.kind} {each.origins[0]} > {each.to}"[:60] for each in self.sources]
+        more = f" and {len(parts) - 2} more" if len(parts) > 2 else ""
+        checksum = zlib.crc32(msgspec.json.encode(self))
+        return f"cross traffic ({', '.join(parts[:2])}{more}; {checksum:08x})"
 
     @property
     def only_rates(self) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tuccl.errors import Infeasible, InputError
 from tuccl.program import Knobs, Program
+from tuccl.runtime.executors.cross import CrossRuns
 from tuccl.runtime.executors.executor import (
     MSCCL_LOOP,
     Call,
@@ -15,13 +16,22 @@ from tuccl.runtime.executors.executor import (
     Timing,
     TracedRun,
 )
-from tuccl.simulation import MachineClass, Network, least_us, simulate, simulate_all
+from tuccl.simulation import (
+    MachineClass,
+    Network,
+    OutsideTraffic,
+    least_us,
+    simulate,
+    simulate_all,
+)
 from tuccl.simulation import trace as simulate_and_record
 from tuccl.synth.baseline.nccl_nvls import SWITCH_RANKS, nvls_network
-from tuccl.topology import Topology, machine_of, network, process_gpus
+from tuccl.topology import CrossTraffic, Topology, machine_of, network, process_gpus, residual
 from tuccl.topology.machine import interpreter_machine_of
 
 __all__ = ["InterpreterSimExecutor", "SimExecutor", "padded"]
+
+_MOMENTS = 20  # of cross traffic that a call is simulated at, for each repeat
 
 
 class SimExecutor(Executor):
@@ -38,6 +48,7 @@ class SimExecutor(Executor):
         machine: MachineClass | None = None,
         launch: str = "mpi",
         shared: Network | None = None,
+        cross: CrossTraffic | None = None,
     ) -> None:
         """Prepare ``topology`` for many runs.
 
@@ -46,9 +57,11 @@ class SimExecutor(Executor):
             machine: its class; None is that of its GPUs.
             launch: who launches: ``process``, ``mpi`` or ``graph``.
             shared: what its ranks share; None are the topology's own links.
+            cross: traffic of others on its network; a time is then the mean over many moments.
 
         Raises:
-            InputError: the launch is none of process, mpi and graph.
+            InputError: the launch is none of process, mpi and graph, or ``cross`` is not on this
+                network.
         """
         if launch not in ("process", "mpi", "graph"):
             raise InputError(f"launch {launch[:20]!r}: expected process, mpi or graph")
@@ -57,18 +70,22 @@ class SimExecutor(Executor):
         self._machine = machine if machine is not None else machine_of(topology)
         self._launch = launch
         self._network = shared if shared is not None else network(topology)
+        self._cross = CrossRuns(topology, self._network, cross) if cross else None
+        if cross:
+            self._topology = residual(topology, cross)
         self._hosts = tuple(topology.gpus_of(host) for host in topology.hosts)
         self._process_gpus = process_gpus(topology)
 
     @property
     def topology(self) -> Topology:
-        """The topology that is simulated."""
+        """The topology that is simulated, less the mean rates of cross traffic."""
         return self._topology
 
     @property
     def label(self) -> str:
         """That it simulates, and what."""
-        return f"simulated on {self._topology.name}, class {self._machine.name}"
+        cross = f" beside {self._cross.label}" if self._cross else ""
+        return f"simulated on {self._topology.name}{cross}, class {self._machine.name}"
 
     def time(
         self,
@@ -93,25 +110,45 @@ class SimExecutor(Executor):
         self._check(program, loop)
         if repeats < 1 or nbytes < 1:
             raise InputError(f"{nbytes} bytes, {repeats} repeats: expected at least one of each")
-        us = simulate(
-            program,
-            knobs,
-            self._network_of(loop),
-            self._machine_of(loop),
-            padded(nbytes, program.nchunks),
-            launch=self._launch,
-            process_gpus=self._process_gpus,
-            pass_bytes=loop.pass_bytes,
-            transfer_slots=loop.transfer_slots,
-        ).time_us
+        samples = self._samples(program, knobs, nbytes, repeats, loop)
+        us = sum(samples) / len(samples) if self._cross else samples[0]
         # A copy onto its own memory is carried out like any other: in place costs the same.
         out_of_place, in_place = (
             us if program.out_of_place else None,
             us if program.in_place else None,
         )
-        samples = (us,) * repeats
         in_place_samples = samples if in_place is not None else ()
         return Timing(out_of_place, in_place, samples, "sim", samples_us_ip=in_place_samples)
+
+    def _samples(
+        self, program: Program, knobs: Knobs, nbytes: int, repeats: int, loop: StepLoop
+    ) -> tuple[float, ...]:
+        """The times in us of ``repeats`` calls, or of calls at many moments of cross traffic."""
+
+        def time_us(shared: Network, outside: OutsideTraffic | None = None) -> float:
+            return simulate(
+                program,
+                knobs,
+                nvls_network(shared, self._hosts) if loop.multicast else shared,
+                self._machine_of(loop),
+                padded(nbytes, program.nchunks),
+                launch=self._launch,
+                process_gpus=self._process_gpus,
+                pass_bytes=loop.pass_bytes,
+                transfer_slots=loop.transfer_slots,
+                outside=outside,
+            ).time_us
+
+        if self._cross is None:
+            return (time_us(self._network),) * repeats
+        samples = []
+        for moment, shared in self._cross.moments(_MOMENTS * repeats):
+            us, drawn_us = 0.0, -1.0
+            while us > drawn_us:  # the flows must go on for as long as the call
+                outside, drawn_us = self._cross.outside(moment, us)
+                us = time_us(shared, outside)
+            samples.append(us)
+        return tuple(samples)
 
     def time_all(
         self, program: Program, calls: Sequence[Call], *, root: int = 0, threads: int = 1
@@ -122,6 +159,8 @@ class SimExecutor(Executor):
         are simulated once, the rest on ``threads`` threads without Python's lock. A call that
         ``time`` refuses takes infinitely long.
         """
+        if self._cross:
+            return super().time_all(program, calls, root=root)
         if not self._takes(program):
             return [math.inf] * len(calls)
         return simulate_all(
@@ -141,6 +180,8 @@ class SimExecutor(Executor):
         what ``time`` gives, but for the few parts in ten thousand that a long run's extrapolation
         may be off. Infinite where ``time`` refuses the call.
         """
+        if self._cross:
+            return super().least_us(program, calls)
         if not self._takes(program):
             return [math.inf] * len(calls)
         return least_us(
@@ -177,6 +218,8 @@ class SimExecutor(Executor):
             Infeasible: the GPUs cannot hold all thread blocks at once.
             InputError: ``time`` refuses the call, or the loop or the record would be too long.
         """
+        if self._cross:
+            raise InputError("--cross: a call beside cross traffic is not recorded; leave it out")
         self._check(program, loop)
         size, shared = padded(nbytes, program.nchunks), self._network_of(loop)
         trace = simulate_and_record(

@@ -10,11 +10,31 @@
 
 namespace tuccl {
 
+/// Flows of others that share resources with the run, as by TCP: each like one of its own.
+struct OutsideTraffic {
+  struct Path {
+    std::vector<int> resources;   ///< Indices into Network::resources.
+    double cap_gbs = kUnlimited;  ///< What each flow is paced to.
+  };
+  struct Flow {
+    double start_us = 0;
+    double bytes = 0;  ///< Infinite: it does not end.
+    int path = 0;      ///< Index into `paths`.
+  };
+  std::vector<Path> paths;
+  std::vector<Flow> flows;  ///< By time.
+  double call_us = 0;       ///< When the run begins.
+};
+
+/// Throws InputError that names the first entry that is no path over `network` or no flow on one.
+void check(const OutsideTraffic&, const Network& network);
+
 struct SimOptions {
   Launch launch = Launch::kProcess;
   int process_gpus = 0;  ///< GPUs that one process drives (Launch::kProcess); 0: all of them.
   bool exact = false;    ///< StepLoop every slice instead of extrapolating steady state.
   StepLoop step_loop;
+  const OutsideTraffic* outside = nullptr;  ///< With flows nothing is extrapolated.
 };
 
 /// Lists are by resource of the network and hold for the whole run.
@@ -27,7 +47,7 @@ struct SimResult {
   std::int64_t events = 0;
   std::vector<std::int64_t> resource_bytes;  ///< User bytes carried.
   std::vector<double> resource_wire_bytes;   ///< With the protocol's flags.
-  std::vector<double> resource_busy_us;      ///< Time with at least one flow on it.
+  std::vector<double> resource_busy_us;      ///< Time with at least one flow on it, of others too.
   bool extrapolated = false;
   bool steady = true;  ///< False where extrapolated from a pace that had not settled.
 };

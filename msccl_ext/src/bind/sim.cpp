@@ -41,6 +41,28 @@ void bind_machine(nb::module_& m) {
   machine.def("__repr__", [](const MachineClass& c) { return "MachineClass('" + c.name + "')"; });
 }
 
+void bind_outside(nb::module_& m) {
+  using Paths = std::vector<std::pair<std::vector<int>, double>>;
+  using Flows = std::vector<std::tuple<double, double, int>>;
+  nb::class_<OutsideTraffic>(m, "OutsideTraffic",
+                             "Flows of others that share a network's resources with a run.")
+      .def(
+          "__init__",
+          [](OutsideTraffic* self, const Paths& paths, const Flows& flows, double call_us) {
+            OutsideTraffic out{.call_us = call_us};
+            for (const auto& [resources, cap_gbs] : paths)
+              out.paths.push_back({resources, cap_gbs});
+            for (const auto& [start_us, bytes, path] : flows)
+              out.flows.push_back({start_us, bytes, path});
+            new (self) OutsideTraffic(std::move(out));
+          },
+          "paths"_a, "flows"_a, "call_us"_a = 0.0,
+          "`paths` are resources and what each flow is paced to in GB/s, `flows` times in us, "
+          "bytes "
+          "and an index of `paths`; the run begins at `call_us`.")
+      .def_ro("call_us", &OutsideTraffic::call_us);
+}
+
 void bind_result(nb::module_& m) {
   nb::class_<SimResult>(m, "SimResult", "A simulated run; lists are by resource of the network.")
       .def_ro(
@@ -111,24 +133,27 @@ void bind_batch(nb::module_& m) {
 void bind_sim(nb::module_& m) {
   bind_network(m);
   bind_machine(m);
+  bind_outside(m);
   bind_result(m);
   bind_batch(m);
   m.def(
       "simulate",
       [](const Program& program, const Knobs& knobs, const Network& network,
          const MachineClass& machine, std::int64_t nbytes, std::string_view launch,
-         int process_gpus, bool exact, std::int64_t pass_bytes, int transfer_slots) {
+         int process_gpus, bool exact, std::int64_t pass_bytes, int transfer_slots,
+         const OutsideTraffic* outside) {
         const SimOptions options{
-            from_word<Launch>(launch), process_gpus, exact, {pass_bytes, transfer_slots}};
+            from_word<Launch>(launch), process_gpus, exact, {pass_bytes, transfer_slots}, outside};
         nb::gil_scoped_release unlocked;
         return simulate(program, knobs, network, machine, nbytes, options);
       },
       "program"_a, "knobs"_a, "network"_a, "machine"_a, "nbytes"_a, nb::kw_only(),
       "launch"_a = "process", "process_gpus"_a = 0, "exact"_a = false, "pass_bytes"_a = 0,
-      "transfer_slots"_a = 0,
+      "transfer_slots"_a = 0, "outside"_a = nb::none(),
       "Simulated run of `program` on `nbytes` (the whole, big buffer). `process_gpus` GPUs are "
       "driven by one process (0: all); `pass_bytes` and `transfer_slots` are those of a kernel "
-      "other than MSCCL's interpreter (0: the protocol's).");
+      "other than MSCCL's interpreter (0: the protocol's). Beside flows of others (`outside`) "
+      "nothing is extrapolated.");
 }
 
 }  // namespace tuccl

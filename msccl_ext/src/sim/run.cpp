@@ -55,7 +55,9 @@ void Run<kRecorded>::reset(const Passes& passes) {
   sharing_.reset();
   starts_.clear();
   foremost_ = events_ = 0;
-  finished_ = 0;
+  finished_ = graph_.outside ? graph_.outside->call_us : 0;
+  outside_ = 0;
+  open_blocks_ = 0;
   proxy_free_.assign(static_cast<std::size_t>(graph_.links.network->ranks()), 0.0);
   nic_last_.assign(graph_.links.network->resources().size(), -1);
   for (Timestamps& s : edges_) s.reset();
@@ -80,16 +82,19 @@ void Run<kRecorded>::begin(const Passes& passes) {
     const Block& block = graph_.blocks[b];
     blocks_[b] = BlockState{};
     blocks_[b].at = block.first;
+    blocks_[b].now = finished_;
     if (block.first == block.last || total_ == 0) {
       blocks_[b].stage = Stage::kDone;
     } else {
       begin_slice(blocks_[b], graph_.transfers[block.first]);
       if (!free_[b]) awake_.push_back(static_cast<int>(b));
+      open_blocks_ += !free_[b];
     }
   }
   std::reverse(awake_.begin(), awake_.end());
   for (std::size_t c = 0; c < connections_.size(); ++c)
     if (graph_.connections[c].net) connections_[c].ready.blocked = true;
+  await_outside();
   drain();
 }
 
@@ -116,7 +121,7 @@ Outcome Run<kRecorded>::end() {
   finish_free();
   for (const BlockState& s : blocks_)
     if (s.stage != Stage::kDone) refuse_deadlock();
-  Outcome out{finished_, {}};
+  Outcome out{finished_ - (graph_.outside ? graph_.outside->call_us : 0), {}};
   for (std::size_t r = 0; r < nic_last_.size(); ++r)
     out.busy_us.push_back(sharing_.busy_us(static_cast<int>(r), finished_));
   return out;
@@ -124,7 +129,7 @@ Outcome Run<kRecorded>::end() {
 
 template <bool kRecorded>
 void Run<kRecorded>::events(std::int64_t pass) {
-  while (foremost_ < pass) {
+  while (foremost_ < pass && open_blocks_ > 0) {
     const double now =
         std::min(starts_.empty() ? kUnlimited : starts_.front().time, sharing_.next_end());
     if (now == kUnlimited) return;
@@ -337,6 +342,7 @@ void Run<kRecorded>::finish_transfer(int block, const Transfer& t) {
     s.at = b.first;
     if (++s.pass == total_) {
       s.stage = Stage::kDone;
+      open_blocks_ -= !free_[block];
       finished_ = std::max(finished_, s.now);
       return;
     }
@@ -387,9 +393,28 @@ void Run<kRecorded>::open(double now, int owner) {
   if constexpr (kRecorded) recorder_->flow(now, bundle, owner, s.part, 0);
 }
 
+/// Lets the next flow of others, if any, start when its time comes: its owner is one beyond the
+/// proxies'.
+template <bool kRecorded>
+void Run<kRecorded>::await_outside() {
+  if (!graph_.outside || outside_ == graph_.outside->flows.size()) return;
+  starts_.push_back({graph_.outside->flows[outside_].start_us,
+                     static_cast<int>(blocks_.size() + connections_.size())});
+  std::push_heap(starts_.begin(), starts_.end(), std::greater<>());
+}
+
+template <bool kRecorded>
+void Run<kRecorded>::open_outside(double now) {
+  const OutsideTraffic::Flow& f = graph_.outside->flows[outside_++];
+  sharing_.start(now, graph_.outside_first + f.path, f.bytes,
+                 static_cast<int>(blocks_.size() + connections_.size()));
+  await_outside();
+}
+
 /// A proxy hands its message to the adapter, after the rank's other messages.
 template <bool kRecorded>
 void Run<kRecorded>::post(double now, int connection) {
+  if (connection == static_cast<int>(connections_.size())) return open_outside(now);
   const Connection& c = graph_.connections[connection];
   ConnectionState& w = connections_[connection];
   const int owner = static_cast<int>(blocks_.size()) + connection;
@@ -438,6 +463,7 @@ void Run<kRecorded>::ended(double now, int owner) {
   }
   if constexpr (kRecorded) recorder_->delivered(owner);
   const int connection = owner - blocks;
+  if (connection == static_cast<int>(connections_.size())) return;
   const Connection& c = graph_.connections[connection];
   ConnectionState& w = connections_[connection];
   w.bytes.pop();

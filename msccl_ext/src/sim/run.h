@@ -113,6 +113,8 @@ class Run {
 
   void reset(const Passes& passes);
   void events(std::int64_t pass);
+  void await_outside();
+  void open_outside(double now);
   void drain();
   void advance(int block);
   bool move(int block, const Transfer& t);
@@ -151,6 +153,8 @@ class Run {
   std::int64_t foremost_ = 0;
   std::int64_t events_ = 0;
   double finished_ = 0;
+  std::size_t outside_ = 0;  ///< Next flow of others.
+  int open_blocks_ = 0;      ///< Not done, but for free ones.
 };
 
 extern template class Run<false>;

@@ -29,7 +29,7 @@ void Sharing::add_bundles(const Links& links) {
   for (std::size_t i = 0; i < bundles_.size(); ++i) {
     FlowClass& b = bundles_[i];
     b.cap = links.bundles[i].cap;
-    std::vector<int> ids = links.network->routes()[links.bundles[i].route].resources;
+    std::vector<int> ids = links.resources(links.bundles[i]);
     std::sort(ids.begin(), ids.end());
     b.first = static_cast<int>(slots_.size());
     // No flow is faster than its narrowest link.

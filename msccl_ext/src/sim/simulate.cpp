@@ -35,6 +35,13 @@ void check_call(const Program& p, const Knobs& k, const Network& n, std::int64_t
                      " chunks, the runtime runs no other");
 }
 
+void add_outside(TransferGraph& graph, const OutsideTraffic& outside) {
+  graph.outside = &outside;
+  graph.outside_first = static_cast<int>(graph.links.bundles.size());
+  for (const OutsideTraffic::Path& p : outside.paths)
+    graph.links.bundles.push_back({.cap = p.cap_gbs * 1e3, .path = &p.resources});
+}
+
 void check_step_loop(const StepLoop& step_loop) {
   if (step_loop.pass_bytes < 0 || step_loop.pass_bytes > kMostBytes)
     throw InputError("walk: pass_bytes is " + std::to_string(step_loop.pass_bytes) +
@@ -46,6 +53,33 @@ void check_step_loop(const StepLoop& step_loop) {
 }
 
 }  // namespace sim
+
+void check(const OutsideTraffic& outside, const Network& network) {
+  const auto refuse = [](const char* what, std::size_t index, const char* expected) {
+    throw InputError(std::string("outside ") + what + " " + std::to_string(index) + ": expected " +
+                     expected);
+  };
+  for (std::size_t i = 0; i < outside.paths.size(); ++i) {
+    std::vector<int> ids = outside.paths[i].resources;
+    std::sort(ids.begin(), ids.end());
+    const int last = static_cast<int>(network.resources().size()) - 1;
+    if (ids.empty() || ids.front() < 0 || ids.back() > last ||
+        std::adjacent_find(ids.begin(), ids.end()) != ids.end())
+      refuse("path", i, "resources of the network, each once");
+    if (!(outside.paths[i].cap_gbs > 0)) refuse("path", i, "a positive rate");
+  }
+  double before = 0;
+  for (std::size_t i = 0; i < outside.flows.size(); ++i) {
+    const OutsideTraffic::Flow& f = outside.flows[i];
+    if (!(f.start_us >= before) || !std::isfinite(f.start_us))
+      refuse("flow", i, "times that rise from 0");
+    if (!(f.bytes > 0)) refuse("flow", i, "bytes");
+    if (f.path < 0 || f.path >= static_cast<int>(outside.paths.size())) refuse("flow", i, "a path");
+    before = f.start_us;
+  }
+  if (!(outside.call_us >= 0) || !std::isfinite(outside.call_us))
+    throw InputError("outside call_us: expected 0 or more");
+}
 
 namespace {
 
@@ -200,10 +234,15 @@ SimResult simulate(const Program& program, const Knobs& knobs, const Network& ne
   check(machine);
   sim::check_step_loop(options.step_loop);
   const std::int64_t chunk = nbytes / program.nchunks;
-  const sim::TransferGraph graph =
+  sim::TransferGraph graph =
       sim::compile(program, knobs, network, machine, chunk, options.step_loop);
+  if (options.outside) {
+    check(*options.outside, network);
+    sim::add_outside(graph, *options.outside);
+  }
   Simulation simulation(graph, sim::passes_of(chunk, pass_bytes(knobs, options.step_loop)));
-  sim::Outcome outcome = options.exact ? simulation.whole() : simulation.extrapolated();
+  const bool exact = options.exact || (options.outside && !options.outside->flows.empty());
+  sim::Outcome outcome = exact ? simulation.whole() : simulation.extrapolated();
 
   SimResult result;
   const int gpus = options.process_gpus > 0 ? options.process_gpus : network.ranks();

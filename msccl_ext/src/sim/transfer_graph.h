@@ -65,9 +65,10 @@ struct Connection {
 /// Flows of one route and one rate limit. They share alike, so the sharing
 /// works on bundles and not on single flows.
 struct Bundle {
-  int route = -1;
-  double cap = kUnlimited;         ///< Wire bytes per us of one flow.
-  double most_flows = kUnlimited;  ///< At a time.
+  int route = -1;                          ///< Of the network; -1: `path`.
+  double cap = kUnlimited;                 ///< Wire bytes per us of one flow.
+  double most_flows = kUnlimited;          ///< At a time.
+  const std::vector<int>* path = nullptr;  ///< Resources of others' flows.
 };
 
 /// What shares bandwidth: a network's links, and the flows over them.
@@ -75,6 +76,10 @@ struct Links {
   const Network* network = nullptr;
   std::vector<Bundle> bundles;
   std::vector<double> capacity;  ///< By resource: wire bytes per us.
+
+  const std::vector<int>& resources(const Bundle& b) const {
+    return b.path ? *b.path : network->routes()[b.route].resources;
+  }
 };
 
 struct TransferGraph {
@@ -95,7 +100,12 @@ struct TransferGraph {
   double net_message_us = 0;
   double net_ready_us = 0;  ///< Written by the GPU to taken by the proxy.
   double nic_switch_us = 0;
+  const OutsideTraffic* outside = nullptr;  ///< Whose path i is bundle `outside_first` + i.
+  int outside_first = 0;
 };
+
+/// Gives others' paths their bundles.
+void add_outside(TransferGraph&, const OutsideTraffic&);
 
 Links links_of(const Network&, const MachineClass&, const ProtocolCosts&);
 
