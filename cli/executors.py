@@ -14,12 +14,12 @@ from tuccl.cli.arguments import add_launch_mode
 from tuccl.cli.output import warn
 from tuccl.cli.verbs.emulate import add_scale, ended_by_signals, introduce
 from tuccl.errors import InputError
-from tuccl.topology import load_machine
+from tuccl.topology import load_cross_traffic, load_machine
 
 if TYPE_CHECKING:
     from tuccl.runtime.executors import Mpi
     from tuccl.runtime.mscclpp import MscclppExecutor
-    from tuccl.topology import Topology
+    from tuccl.topology import CrossTraffic, Topology
 
 __all__ = [
     "TUNED_ON",
@@ -111,6 +111,12 @@ def add_real(parser: argparse.ArgumentParser, *, elements: bool = True) -> None:
         help="with --on mpi: on network namespaces, one a host, with the links' rates (needs "
         "root); with --on sim: simulate those (--machine: a class fitted by calibrate)",
     )
+    parser.add_argument(
+        "--cross",
+        metavar="FILE",
+        help="beside the traffic of others that FILE (tuccl-cross/1) describes; tune, compare: "
+        "under scenarios, as in idle=2,FILE,OTHER=0.5 with weights",
+    )
     add_nccl_tests(parser)
     add_scale(parser)
     parser.add_argument(
@@ -197,12 +203,17 @@ def real_executor_of(
         options = _options_given(args, _USUAL)
         if options and args.on in _EXECUTORS:
             raise InputError(f"{', '.join(options)}: --on {args.on} moves no data; use --on mpi")
+        if args.on == "sim" and args.emulate and "loopback" not in real:
+            raise InputError("--emulate: only bench simulates it; use --on mpi")
+        if args.cross:
+            if "loopback" not in real:  # tune
+                return cross_executor(args, topology, dialect)
+            return cross_simulator(args, topology, load_cross_traffic(args.cross), dialect)
         if args.on == "sim" and args.emulate:
-            if "loopback" not in real:
-                raise InputError("--emulate: only bench simulates it; use --on mpi")
-            machine = load_machine(args.machine) if args.machine else None
-            return emulation.EmulatedSimExecutor(topology, args.scale, args.latency or 0.0, machine)
+            return emulated_simulator(args, topology)
         return executor_of(args, topology, real, dialect)
+    if args.cross:
+        raise InputError(f"--cross: --on {args.on[:40]} shares its links with nobody; use --on sim")
     if args.on == "mscclpp":
         return mscclpp_executor(args, topology, stack)
     if dialect == "mscclpp":
@@ -223,6 +234,55 @@ def real_executor_of(
     if args.on == "cuda":
         return stack.enter_context(runtime.CudaExecutor(topology.ranks, operands, effort))
     return runtime.LoopbackExecutor(topology.ranks, operands)
+
+
+def emulated_simulator(
+    args: argparse.Namespace, topology: Topology, cross: CrossTraffic | None = None
+) -> emulation.EmulatedSimExecutor:
+    """Return what simulates --emulate, beside ``cross``.
+
+    Raises:
+        InputError: the topology cannot be emulated.
+    """
+    machine = load_machine(args.machine) if args.machine else None
+    scale, latency = args.scale, args.latency or 0.0
+    return emulation.EmulatedSimExecutor(topology, scale, latency, machine, cross=cross)
+
+
+def cross_executor(
+    args: argparse.Namespace, topology: Topology, dialect: str = ""
+) -> runtime.ScenarioExecutor:
+    """Return the simulator under the scenarios of --cross.
+
+    Raises:
+        InputError: a file or a weight cannot be, or the simulator has no network.
+    """
+    scenarios = []
+    for part in args.cross.split(","):
+        file, _, weight = part.partition("=")
+        cross = None if file == "idle" else load_cross_traffic(file)
+        executor = cross_simulator(args, topology, cross, dialect)
+        try:
+            scenarios.append(runtime.Scenario(Path(file).stem, executor, float(weight or 1)))
+        except ValueError:
+            raise InputError(f"--cross {part[:60]}: expected FILE=WEIGHT") from None
+    return runtime.ScenarioExecutor(scenarios, getattr(args, "objective", "mean"))
+
+
+def cross_simulator(
+    args: argparse.Namespace, topology: Topology, cross: CrossTraffic | None, dialect: str
+) -> runtime.SimExecutor:
+    """Return the simulator beside ``cross``.
+
+    Raises:
+        InputError: it has no network that others could share.
+    """
+    if args.on != "sim" or args.machine == "cuda" or dialect == "mscclpp":
+        raise InputError("--cross: --on sim of programs alone shares links with others")
+    if args.emulate:
+        return emulated_simulator(args, topology, cross)
+    machine = load_machine(args.machine) if args.machine else None
+    return runtime.SimExecutor(topology, machine, args.launch_mode, cross=cross)
 
 
 def _mpi_of(args: argparse.Namespace) -> Mpi:

@@ -39,7 +39,7 @@ from tuccl.tuning import tuned_sizes
 from tuccl.tuning.work import Progress, no_progress
 from tuccl.units import Size, format_bytes, sizes_bytes
 
-__all__ = ["compare"]
+__all__ = ["compare", "nccl_tuned_against"]
 
 _ROUNDS = 9  # where times have noise
 _FEWEST_ROUNDS = 5
@@ -119,12 +119,13 @@ def _comparer(
             f"{stored.folder}: holds choices of NCCL's own, which only NCCL itself can time; "
             "use --on nccl-tests, or name a table of programs"
         )
-    tuned_against = nccl_version or _tuned_against(stored.lookup)
+    tuned_against = nccl_version or nccl_tuned_against(stored.lookup)
     version = "" if executor.runs_nccl else nccl_release(tuned_against)
     return _Comparer(stored, executor, tuple(baselines), version)
 
 
-def _tuned_against(table: LookupTable) -> str:
+def nccl_tuned_against(table: LookupTable) -> str:
+    """Return the version of the NCCL whose choice ``table`` was tuned against."""
     name, _, version = table.baseline.partition(" ")
     return version if name == "nccl" and version else NCCL_VERSION
 

@@ -51,6 +51,13 @@ class Evaluator:
         self.study = study
         self._samples_us: dict[tuple[object, ...], tuple[float, ...]] = {}
         self._best_us = math.inf
+        self._scenarios_us: dict[Point, dict[str, float]] = {}
+
+    def best_of_scenarios(self, points: Sequence[Point]) -> list[Point]:
+        """Return the fastest of ``points`` under each scenario of the executor; none without."""
+        times_us = {point: us for point in points if (us := self._scenarios_us.get(point))}
+        names = next(iter(times_us.values()), {})
+        return [min(times_us, key=lambda point: times_us[point][name]) for name in names]
 
     def ranked(self, measurements: Measurements, effort: int) -> list[Point]:
         """Return the points of at least ``effort`` that a table may have, the fastest first."""
@@ -118,6 +125,7 @@ class Evaluator:
             return None
         except Stuck:  # so are all who call it: it has no time, here or when the tune goes on
             return ()
+        self._scenarios_us[point] = dict(timing.scenarios_us)
         return () if timing.wrong else timing.samples_us  # wrong results have no time
 
     def _is_slow_to_repeat(self, repeats: int) -> bool:

@@ -126,6 +126,11 @@ class _Winner:
     point: Point | None = None
     file: ProgramFile | None = None
 
+    @property
+    def scenarios_us(self) -> dict[str, float]:
+        """The times in us under each scenario."""
+        return self.candidate.stats.scenarios_us if self.candidate.stats else {}
+
     def order(self, best_us: float) -> tuple[bool, bool, bool, int, int, float]:
         """The key to sort by: of equally fast programs those for any placement, then fewer SMs."""
         if self.point is None:
@@ -159,7 +164,7 @@ def _ranked(final: FinalRound, *, in_place: bool) -> tuple[list[Candidate], list
     ranked = _fastest_and_pareto(sorted(winners.values(), key=lambda winner: winner.order(best_us)))
     default = default_candidate(
         ranked[0].candidate.on if ranked else _source(final.default.timing),
-        Statistics.of(default_us) if default_us else None,
+        Statistics.of(default_us, final.default.timing.scenarios_us) if default_us else None,
         (f"tuned at {final.nbytes} bytes", f"{final.default.name} there"),
         final.default.sms,
     )
@@ -168,11 +173,17 @@ def _ranked(final: FinalRound, *, in_place: bool) -> tuple[list[Candidate], list
 
 
 def _fastest_and_pareto(winners: Sequence[_Winner]) -> list[_Winner]:
-    """The first, and as there is room those that none beats in time or SMs, in the same order."""
+    """The first, each scenario's best, and as there is room those that none beats in time or SMs.
+
+    In the same order.
+    """
+    scenarios = winners[0].scenarios_us if winners else {}
+    best = [min(winners, key=lambda w: w.scenarios_us.get(name, w.us)) for name in scenarios]
+    first = [w for w in winners if w in winners[:_FASTEST] or w in best]
     front = pareto_set(winners[_FASTEST:], lambda winner: (winner.us, winner.candidate.sms))
     fewest = min((winner.candidate.sms for winner in winners[:_FASTEST]), default=0)
-    fewer = [winner for winner in front if winner.candidate.sms < fewest]
-    return [*winners[:_FASTEST], *fewer[: _MOST_CANDIDATES - _FASTEST]]
+    fewer = [w for w in front if w.candidate.sms < fewest and w not in first]
+    return [*first, *fewer[: _MOST_CANDIDATES - _FASTEST]]
 
 
 def _for_placement(program: Program, dialect: str, in_place: bool) -> Program:
@@ -187,7 +198,7 @@ def _candidate(timed: TimedProgram, file: ProgramFile, samples: tuple[float, ...
         file,
         timed.knobs,
         on=_source(timed.timing),
-        stats=Statistics.of(samples),
+        stats=Statistics.of(samples, timed.timing.scenarios_us),
         choice=timed.choice,
     )
     return msgspec.structs.replace(candidate, sms=timed.timing.sms or candidate.sms)
@@ -198,7 +209,7 @@ def _nccl_candidate(timed: TimedProgram, samples: tuple[float, ...]) -> Candidat
     return Candidate(
         name=timed.nccl.name,
         on=_source(timed.timing),
-        stats=Statistics.of(samples),
+        stats=Statistics.of(samples, timed.timing.scenarios_us),
         nccl=timed.nccl,
         sms=timed.sms,
     )

@@ -210,6 +210,8 @@ class Tuner:
             default_knobs_trials=most if self._runs_in_msccl else 0,
             pareto=pareto[: trials if noisy else _SIM_CANDIDATES],
         )
+        best = evaluate.best_of_scenarios(measurements.ranked(effort))
+        points = tuple(dict.fromkeys((*points, *best)))
         programs = [(p, evaluate.program(p).program) for p in points]
         if not noisy:
             programs += single_placement_programs(evaluate, points[:most])
@@ -266,7 +268,8 @@ class Tuner:
         The search's own samples are left out: the best of many noisy times is too good.
         """
         of_nccl = self._nccl_timings(nbytes)
-        again = () if self.executor.deterministic else (default, *of_nccl)
+        fixed = self.executor.deterministic and self.executor.of_search is self.executor
+        again = () if fixed else (default, *of_nccl)
         candidates = [ConfiguredProgram(program, point.knobs) for point, program in programs]
         start = time.monotonic()
 
@@ -320,7 +323,7 @@ class Tuner:
             default if self.executor.deterministic else None,
             suspects=suspects,
         )
-        return Evaluator(self.executor, self.programs, sketch_of, nbytes, study)
+        return Evaluator(self.executor.of_search, self.programs, sketch_of, nbytes, study)
 
     def _grid(self) -> KnobGrid:
         """The executor's knobs, on GPUs without those that MSCCL does not run."""

@@ -123,7 +123,7 @@ class Work:
         """Return the tuner of ``collective``, whose programs are kept."""
         if collective not in self._programs:
             self._programs[collective] = ProgramCache(
-                self.topology,
+                self.executor.planned_topology or self.topology,
                 Collective(collective, self.topology.ranks, self.options.root),
                 program_dialect(self.options.dialect),
                 any_order=self.options.any_order,

@@ -43,6 +43,7 @@ from tuccl.runtime import (
     NCCL_VERSION,
     SYMMETRIC_BASELINE,
     Executor,
+    Statistics,
     StepLoop,
     Timing,
 )
@@ -140,7 +141,9 @@ def print_results(
     if args.json:
         version = {"nccl_version": nccl} if nccl else {}
         use = {"utilisation": [use_row(run) for run in recorded]} if args.utilisation else {}
-        print_json({"on": args.on, "label": executor.label, **version, "rows": rows, **use})
+        spread = {"quantiles": [certainty(t.timing) for t in timed]} if args.cross else {}
+        report = {"on": args.on, "label": executor.label, **version, "rows": rows}
+        print_json({**report, **spread, **use})
     else:
         print(f"# {executor.label}" + (f"; NCCL {nccl}'s own choice" if nccl else ""))
         print(columns_text(rows, [certainty(t.timing) for t in timed]))
@@ -149,9 +152,15 @@ def print_results(
 
 
 def certainty(timing: Timing) -> dict[str, str]:
-    """Return how many timed runs a measured time comes from, and how far its rounds lie apart."""
+    """Return how many timed runs a measured time comes from, and how far its rounds lie apart.
+
+    Of simulated times at many moments of cross traffic, whose mean the time is: two quantiles.
+    """
     if timing.runs == 0:
-        return {}
+        if len(set(timing.samples_us)) < 2:
+            return {}
+        each = Statistics.of(timing.samples_us)
+        return {"p50": f"{each.median_us:.1f}", "p99": f"{each.p99_us:.1f}"}
     spread = (max(timing.samples_us) - min(timing.samples_us)) / median(timing.samples_us)
     return {"runs": str(timing.runs), "spread": f"{spread:.0%}"}
 

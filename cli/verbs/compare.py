@@ -11,7 +11,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tuccl.cli.arguments import add_json, add_nccl_version, add_prefer, sizes_of, warn_of_nccl
-from tuccl.cli.executors import TUNED_ON, add_executor, add_real, one_run, real_executor_of
+from tuccl.cli.executors import (
+    TUNED_ON,
+    add_executor,
+    add_real,
+    cross_executor,
+    one_run,
+    real_executor_of,
+)
 from tuccl.cli.output import print_json, say, write_text
 from tuccl.cli.progress import Progress
 from tuccl.cli.verbs.studies import add_study, studies_of
@@ -19,6 +26,7 @@ from tuccl.errors import InputError
 from tuccl.runtime import (
     SYMMETRIC_BASELINE,
     Executor,
+    Table,
     baselines_on,
     load_table,
 )
@@ -55,6 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--report", metavar="OUT.html", help="write a report with plots, also of the search"
     )
+    parser.add_argument(
+        "--idle",
+        metavar="TABLE",
+        help="with --cross: a table of the same machine that was tuned without others' traffic",
+    )
     add_study(parser)
     add_prefer(parser, "default: the table's order")
     add_json(parser)
@@ -71,6 +84,8 @@ def run(args: argparse.Namespace) -> int:
     warn_of_nccl(args.nccl_version)
     stored = load_table(Path(args.table))
     sizes = sizes_of(args.size) if args.size else None
+    if args.cross:
+        return compare_cross(args, stored, sizes)
     with ExitStack() as stack:
         executor = real_executor_of(
             args,
@@ -108,6 +123,20 @@ def run(args: argparse.Namespace) -> int:
     if args.report:
         say(f"report: {args.report}")
     return 1 if comparison.regressions or comparison.wrong else 0
+
+
+def compare_cross(args: argparse.Namespace, table: Table, sizes: list[int] | None) -> int:
+    """Print the table's choices under the scenarios of --cross beside others and the ceiling."""
+    from tuccl.eval.compare_scenarios import compare_scenarios, scenarios_text
+
+    executor = cross_executor(args, table.topology, table.lookup.dialect)
+    idle = load_table(Path(args.idle)) if args.idle else None
+    rows = compare_scenarios(table, executor.scenarios, idle, sizes)
+    if args.json:
+        print_json({"label": executor.label, "rows": rows})
+    else:
+        print(scenarios_text(rows, executor.label))
+    return 0
 
 
 def baselines_of(args: argparse.Namespace, executor: Executor) -> Sequence[str]:

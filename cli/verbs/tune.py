@@ -68,6 +68,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_real(parser, elements=False)
     add_search(parser)
     parser.add_argument(
+        "--objective",
+        default="mean",
+        help="with --cross: the scenarios' mean log time (default), tail (the slowest tenth) or "
+        "regret (the worst loss against a scenario's best)",
+    )
+    parser.add_argument(
         "--dialect",
         default="executor",
         help="executor (default), rccl (legacy) or fork; mscclpp: as its execution plans; "

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tuccl.runtime.executors.mpi_launch import Launch, usual_launch
     from tuccl.runtime.executors.paired_timing import paired_timings, pool_timings
     from tuccl.runtime.executors.plan_sim import PlanSimExecutor, PlanSimulator
+    from tuccl.runtime.executors.scenarios import Scenario, ScenarioExecutor
     from tuccl.runtime.executors.sim import InterpreterSimExecutor, SimExecutor
 
 __all__ = [
@@ -33,6 +34,8 @@ __all__ = [
     "Operands",
     "PlanSimExecutor",
     "PlanSimulator",
+    "Scenario",
+    "ScenarioExecutor",
     "SimExecutor",
     "StepLoop",
     "TimedProgram",

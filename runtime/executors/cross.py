@@ -45,6 +45,10 @@ class CrossRuns:
         self._settle_us = max((self._settling_us(source) for source in with_flows), default=0.0)
         self._drawn: dict[tuple[int, float], OutsideTraffic] = {}
 
+    def __getstate__(self) -> dict[str, object]:
+        """Return all but the drawn flows, which other processes draw alike."""
+        return {**self.__dict__, "_drawn": {}}
+
     @property
     def label(self) -> str:
         """The cross traffic in a phrase."""

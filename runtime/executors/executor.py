@@ -75,7 +75,8 @@ class Timing:
     "loopback", "nccl-tests", "mscclpp"); ``wrong`` counts wrong elements, None where none were
     compared; ``first_wrong`` is the first of them; ``runs`` is the number of timed runs behind
     ``us``, 0 where none was measured; ``sms`` are the thread blocks that
-    ran on a GPU, 0: the program's own.
+    ran on a GPU, 0: the program's own; ``scenarios_us`` the times under each scenario by name
+    where ``us`` reduces several (`ScenarioExecutor`).
 
     >>> Timing(12.0, None, (12.0,), "sim", None).us
     12.0
@@ -90,6 +91,7 @@ class Timing:
     runs: int = 0
     first_wrong: str = ""
     sms: int = 0
+    scenarios_us: tuple[tuple[str, float], ...] = ()
 
     @property
     def us(self) -> float:
@@ -163,6 +165,11 @@ class Executor(ABC):
         return None
 
     @property
+    def planned_topology(self) -> Topology | None:
+        """The machine with the rates to make programs for and to bound times by; None: its own."""
+        return self.topology
+
+    @property
     def burst_us(self) -> float:
         """The time in us that full token buckets save a run at most."""
         return 0.0
@@ -175,6 +182,11 @@ class Executor(ABC):
     @property
     def of_defaults(self) -> Executor:
         """The executor that times the defaults to beat: itself, where they run as programs do."""
+        return self
+
+    @property
+    def of_search(self) -> Executor:
+        """The executor that a search goes by, before this one chooses among its best."""
         return self
 
     @property

@@ -71,15 +71,19 @@ class SimExecutor(Executor):
         self._launch = launch
         self._network = shared if shared is not None else network(topology)
         self._cross = CrossRuns(topology, self._network, cross) if cross else None
-        if cross:
-            self._topology = residual(topology, cross)
+        self._planned = residual(topology, cross) if cross else None
         self._hosts = tuple(topology.gpus_of(host) for host in topology.hosts)
         self._process_gpus = process_gpus(topology)
 
     @property
     def topology(self) -> Topology:
-        """The topology that is simulated, less the mean rates of cross traffic."""
+        """The topology that is simulated."""
         return self._topology
+
+    @property
+    def planned_topology(self) -> Topology | None:
+        """The topology with what cross traffic leaves of its links on average."""
+        return self._planned
 
     @property
     def label(self) -> str:

@@ -102,25 +102,35 @@ class KnobValues(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         )
 
 
-class Statistics(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Latency in us over ``count`` calls; ``recent_us`` is what selection goes by."""
+class Statistics(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True
+):
+    """Latency in us over ``count`` calls; ``recent_us`` is what selection goes by.
+
+    ``scenarios_us`` are the times under the scenarios of cross traffic that it was tuned for, which
+    the others reduce to one.
+    """
 
     count: int
     median_us: float
     p10_us: float
     p99_us: float
     recent_us: float
+    scenarios_us: dict[str, float] = {}
 
     def __post_init__(self) -> None:
         """Refuse counts below one and times that are no times."""
         times = (self.median_us, self.p10_us, self.p99_us, self.recent_us)
+        times += tuple(self.scenarios_us.values())
         if self.count < 1 or not all(math.isfinite(t) and t >= 0 for t in times):
             raise ValueError("statistics: expected count >= 1 and finite times >= 0")
         if not self.p10_us <= self.median_us <= self.p99_us:
             raise ValueError("statistics: expected p10_us <= median_us <= p99_us")
 
     @classmethod
-    def of(cls, samples_us: tuple[float, ...]) -> Statistics:
+    def of(
+        cls, samples_us: tuple[float, ...], scenarios_us: tuple[tuple[str, float], ...] = ()
+    ) -> Statistics:
         """Return the statistics of ``samples_us`` (nearest rank), newest sample last.
 
         >>> Statistics.of((3.0, 1.0, 2.0)).median_us
@@ -142,6 +152,7 @@ class Statistics(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             p10_us=rank(0.1),
             p99_us=rank(0.99),
             recent_us=rank(0.5),
+            scenarios_us=dict(scenarios_us),
         )
 
 
