@@ -6,15 +6,16 @@ import math
 import os
 import zlib
 from collections import defaultdict
-from pathlib import Path
+from pathlib import Path as FilePath
 from typing import Literal
 
 import msgspec
 
 from tuccl.errors import InputError
 from tuccl.files import decode_reason, printable_path, read_bounded
-from tuccl.topology.graph import Link, Topology, quoted
-from tuccl.topology.relays import Hop, merged_hops
+from tuccl.topology.graph import FixedRoute, Link, Topology, quoted
+from tuccl.topology.paths import all_paths
+from tuccl.topology.relays import Hop, Path, merged_hops
 
 __all__ = [
     "CROSS_FORMAT",
@@ -186,7 +187,7 @@ def load_cross_traffic(path: str | os.PathLike[str]) -> CrossTraffic:
             f'{place}: {reason}; expected cross traffic, "format": "{CROSS_FORMAT}"'
         ) from None
     return msgspec.structs.replace(
-        cross, sources=tuple(_with_trace(source, Path(path).parent) for source in cross.sources)
+        cross, sources=tuple(_with_trace(source, FilePath(path).parent) for source in cross.sources)
     )
 
 
@@ -249,7 +250,7 @@ def residual(topology: Topology, cross: CrossTraffic, at_s: float = math.inf) ->
     """Return ``topology`` with each link at the rate C - x that sources of rate x leave it.
 
     Of ``n`` long flows that take what they get, x is their share beside one flow of the job. At
-    least a hundredth of each rate is left.
+    least a hundredth of each rate is left. Messages keep their paths: no NIC is chosen by load.
 
     Raises:
         InputError: as `network_hops`.
@@ -274,7 +275,22 @@ def residual(topology: Topology, cross: CrossTraffic, at_s: float = math.inf) ->
         if gbs > 0
     }
     links = tuple(part for link in topology.links for part in _left_over(link, total, left))
-    return msgspec.structs.replace(topology, links=links)
+    return _with_paths_of(topology, msgspec.structs.replace(topology, links=links))
+
+
+def _with_paths_of(topology: Topology, loaded: Topology) -> Topology:
+    """Return ``loaded`` with fixed routes where load alone would change the paths."""
+
+    def via(path: Path) -> tuple[str, ...]:
+        return tuple(hop.src for hop in path.hops[1:])
+
+    now, gpus = all_paths(loaded), topology.gpus
+    routes = tuple(
+        FixedRoute(gpus[src].id, gpus[dst].id, via(path))
+        for (src, dst), path in all_paths(topology).items()
+        if via(path) != via(now[src, dst])
+    )
+    return msgspec.structs.replace(loaded, routes=(*loaded.routes, *routes)) if routes else loaded
 
 
 def _left_over(
@@ -323,7 +339,7 @@ def _check(source: Source, where: str) -> None:
         raise InputError(f"{where}: a {kind} source takes one of load and gbs{also}")
     if kind == "trace" and bool(source.flows) == (source.file is not None):
         raise InputError(f"{where}.flows: a trace source takes flows or a file of them")
-    if source.file is not None and Path(source.file).name != source.file:
+    if source.file is not None and FilePath(source.file).name != source.file:
         raise InputError(f"{where}.file: {quoted(source.file)}; expected a file beside this one")
     _check_numbers(source, where)
     _check_pairs(source.schedule, f"{where}.schedule", _MOST_SECONDS, 1.0)
@@ -364,7 +380,7 @@ def _listed(names: set[str]) -> str:
     return ", ".join(sorted(names))
 
 
-def _with_trace(source: Source, folder: Path) -> Source:
+def _with_trace(source: Source, folder: FilePath) -> Source:
     if source.file is None:
         return source
     path = folder / source.file

@@ -17,6 +17,7 @@ from tuccl.topology import (
     Source,
     flows,
     join,
+    keep_gpus,
     load_cross_traffic,
     load_profile,
     path,
@@ -207,3 +208,12 @@ def test_flows_leave_what_their_mean_does() -> None:
     assert path(residual(FOUR, source("long", streams=3)), 0, 8).bandwidth == 12.5 / 4
     both = CrossTraffic((*source("web", gbs=2.5).sources, *source("burst", load=0.2).sources))
     assert path(residual(FOUR, both), 0, 8).bandwidth == 7.5
+
+
+def test_load_changes_no_path() -> None:
+    two_nics = join(keep_gpus(load_profile("v100x4"), [0]), 2)
+    busy = CrossTraffic((Source("n0/nic0", "leaf0", "rate", load=0.8),))
+    for ranks in ((0, 1), (1, 0)):
+        before, after = path(two_nics, *ranks), path(residual(two_nics, busy), *ranks)
+        assert before.nics == after.nics == (f"n{ranks[0]}/nic0", f"n{ranks[1]}/nic0")
+    assert path(residual(two_nics, busy), 0, 1).bandwidth == pytest.approx(2.5)
