@@ -120,8 +120,8 @@ class Statistics(
 
     def __post_init__(self) -> None:
         """Refuse counts below one and times that are no times."""
-        times = (self.median_us, self.p10_us, self.p99_us, self.recent_us)
-        times += tuple(self.scenarios_us.values())
+        times = [self.median_us, self.p10_us, self.p99_us, self.recent_us]
+        times += self.scenarios_us.values()
         if self.count < 1 or not all(math.isfinite(t) and t >= 0 for t in times):
             raise ValueError("statistics: expected count >= 1 and finite times >= 0")
         if not self.p10_us <= self.median_us <= self.p99_us:
