@@ -19,16 +19,17 @@ from pathlib import Path
 from report import publish
 
 from tuccl.eval.compare_scenarios import ScenarioRow, compare_scenarios
-from tuccl.runtime import Scenario, ScenarioExecutor, SimExecutor, Table, load_table
+from tuccl.runtime import SimExecutor, Table, load_table
+from tuccl.runtime.executors import Scenario, ScenarioExecutor
 from tuccl.topology import (
     CrossTraffic,
-    Source,
     Topology,
     join,
     keep_gpus,
     load_profile,
     machine_of,
 )
+from tuccl.topology.cross_traffic import Source
 from tuccl.tuning import TuneOptions, tune
 
 LOAD = 0.8

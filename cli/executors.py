@@ -14,6 +14,7 @@ from tuccl.cli.arguments import add_launch_mode
 from tuccl.cli.output import warn
 from tuccl.cli.verbs.emulate import add_scale, ended_by_signals, introduce
 from tuccl.errors import InputError
+from tuccl.runtime.executors import Scenario, ScenarioExecutor
 from tuccl.topology import load_cross_traffic, load_machine
 
 if TYPE_CHECKING:
@@ -251,7 +252,7 @@ def emulated_simulator(
 
 def cross_executor(
     args: argparse.Namespace, topology: Topology, dialect: str = ""
-) -> runtime.ScenarioExecutor:
+) -> ScenarioExecutor:
     """Return the simulator under the scenarios of --cross.
 
     Raises:
@@ -263,10 +264,10 @@ def cross_executor(
         cross = None if file == "idle" else load_cross_traffic(file)
         executor = cross_simulator(args, topology, cross, dialect)
         try:
-            scenarios.append(runtime.Scenario(Path(file).stem, executor, float(weight or 1)))
+            scenarios.append(Scenario(Path(file).stem, executor, float(weight or 1)))
         except ValueError:
             raise InputError(f"--cross {part[:60]}: expected FILE=WEIGHT") from None
-    return runtime.ScenarioExecutor(scenarios, getattr(args, "objective", "mean"))
+    return ScenarioExecutor(scenarios, getattr(args, "objective", "mean"))
 
 
 def cross_simulator(

@@ -9,9 +9,10 @@ import msgspec
 
 from tuccl.errors import InputError
 from tuccl.eval.comparer import nccl_tuned_against
-from tuccl.runtime import Candidate, ConfiguredProgram, Executor, Scenario, Table, select
+from tuccl.runtime import Candidate, ConfiguredProgram, Executor, Table, select
 from tuccl.runtime import time_baseline as time_default
 from tuccl.runtime.baseline import time_nccl
+from tuccl.runtime.executors import Scenario
 from tuccl.runtime.nccl.versions import nccl_release
 from tuccl.synth import Collective, bound
 from tuccl.tuning import tuned_sizes

@@ -6,8 +6,8 @@ from tuccl.lazy import make_lazy
 
 if TYPE_CHECKING:
     from tuccl.topology.clusters import read_cluster
-    from tuccl.topology.cross_flows import Flow, flows
-    from tuccl.topology.cross_traffic import CrossTraffic, Source, load_cross_traffic, residual
+    from tuccl.topology.cross_flows import flows
+    from tuccl.topology.cross_traffic import CrossTraffic, load_cross_traffic, residual
     from tuccl.topology.drift import differences
     from tuccl.topology.fabric import join, join_hosts
     from tuccl.topology.files import (
@@ -47,12 +47,10 @@ __all__ = [
     "Constant",
     "CrossTraffic",
     "Fabric",
-    "Flow",
     "Link",
     "MachineFile",
     "Node",
     "Path",
-    "Source",
     "Topology",
     "all_paths",
     "decode_topology",

@@ -15,7 +15,6 @@ from tuccl.simulation import MachineClass, OutsideTraffic, simulate
 from tuccl.synth import Collective, lower, msccl_default
 from tuccl.topology import (
     CrossTraffic,
-    Source,
     Topology,
     flows,
     join,
@@ -23,6 +22,7 @@ from tuccl.topology import (
     load_profile,
     network,
 )
+from tuccl.topology.cross_traffic import Source
 
 PAIR = join(load_profile("ndv2"), 2)
 FOUR = join(keep_gpus(load_profile("ndv2"), [0]), 4)  # one rank a host, NICs of 12.5 GB/s

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from tuccl.errors import InputError
 from tuccl.topology import (
     CrossTraffic,
-    Source,
     flows,
     join,
     keep_gpus,
@@ -23,6 +22,7 @@ from tuccl.topology import (
     path,
     residual,
 )
+from tuccl.topology.cross_traffic import Source
 
 FOUR = join(load_profile("ndv2"), 4)  # NICs of 12.5 GB/s
 EXAMPLE = b"""{"format": "tuccl-cross/1", "seed": 3, "sources": [

@@ -13,17 +13,16 @@ from tuccl.eval.compare_scenarios import compare_scenarios, scenarios_text
 from tuccl.program import Knobs
 from tuccl.runtime import (
     Executor,
-    Scenario,
-    ScenarioExecutor,
     SimExecutor,
     Statistics,
     load_table,
     select,
 )
-from tuccl.runtime.executors.scenarios import OBJECTIVES
+from tuccl.runtime.executors.scenarios import OBJECTIVES, Scenario, ScenarioExecutor
 from tuccl.simulation import MachineClass
 from tuccl.synth import Collective, lower, msccl_default
-from tuccl.topology import CrossTraffic, Source, join, keep_gpus, load_profile, residual
+from tuccl.topology import CrossTraffic, join, keep_gpus, load_profile, residual
+from tuccl.topology.cross_traffic import Source
 from tuccl.tuning import TuneOptions, tune
 from tuccl.tuning.work import Work
 from tuccl.tuning.workers import pickled
