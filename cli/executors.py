@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING
 from tuccl import emulation, runtime
 from tuccl.cli.arguments import add_launch_mode
 from tuccl.cli.output import warn
-from tuccl.cli.verbs.emulate import add_scale, ended_by_signals, introduce
+from tuccl.cli.verbs.emulate import (
+    add_queue,
+    add_scale,
+    ended_by_signals,
+    introduce,
+    queue_of,
+)
 from tuccl.errors import InputError
 from tuccl.runtime.executors import Scenario, ScenarioExecutor
 from tuccl.topology import load_cross_traffic, load_machine
@@ -115,11 +121,12 @@ def add_real(parser: argparse.ArgumentParser, *, elements: bool = True) -> None:
     parser.add_argument(
         "--cross",
         metavar="FILE",
-        help="beside the traffic of others that FILE (tuccl-cross/1) describes; tune, compare: "
-        "under scenarios, as in idle=2,FILE,OTHER=0.5 with weights",
+        help="beside the traffic of others that FILE (tuccl-cross/1) describes; tune, compare on "
+        "sim: under scenarios, as in idle=2,FILE,OTHER=0.5 with weights",
     )
     add_nccl_tests(parser)
     add_scale(parser)
+    add_queue(parser, "with --emulate: ")
     parser.add_argument(
         "--latency",
         type=float,
@@ -192,13 +199,14 @@ def real_executor_of(
         Unavailable: there is no such MPI.
     """
     dialect = dialect or getattr(args, "dialect", "")
-    network = args.emulate or args.scale is not None or args.latency is not None
+    network = args.emulate or args.scale is not None or args.latency is not None or args.queue
     if network and args.on not in ("mpi", "sim"):
         raise InputError(
-            f"--emulate, --scale, --latency: --on {args.on[:40]} uses no network; use --on mpi"
+            f"--emulate, --scale, --latency, --queue: --on {args.on[:40]} uses no network; use "
+            f"--on mpi"
         )
-    if (args.scale is not None or args.latency is not None) and not args.emulate:
-        raise InputError("--scale, --latency: shape the network of --emulate; add it")
+    if network and not args.emulate:
+        raise InputError("--scale, --latency, --queue: shape the network of --emulate; add it")
     _check_jobs(args)
     if args.on not in real:
         options = _options_given(args, _USUAL)
@@ -213,8 +221,11 @@ def real_executor_of(
         if args.on == "sim" and args.emulate:
             return emulated_simulator(args, topology)
         return executor_of(args, topology, real, dialect)
-    if args.cross:
-        raise InputError(f"--cross: --on {args.on[:40]} shares its links with nobody; use --on sim")
+    if args.cross and not (args.on == "mpi" and args.emulate):
+        raise InputError(
+            f"--cross: --on {args.on[:40]} shares its links with nobody; use --on sim, or --on mpi "
+            "--emulate"
+        )
     if args.on == "mscclpp":
         return mscclpp_executor(args, topology, stack)
     if dialect == "mscclpp":
@@ -392,7 +403,11 @@ def emulated_executor(
     """
     mpi = _mpi_of(args)
     stack.enter_context(ended_by_signals())
-    cluster = stack.enter_context(emulation.Emulation(topology, args.scale, args.latency or 0.0))
-    introduce(cluster)
-    executor = emulation.EmulatedExecutor(cluster, mpi, operands=operands, effort=effort)
+    cross = load_cross_traffic(args.cross) if args.cross else None
+    cluster = emulation.Emulation(
+        topology, args.scale, args.latency or 0.0, cross=cross, queue_bytes=queue_of(args)
+    )
+    introduce(stack.enter_context(cluster))
+    kind = emulation.CrossExecutor if cross else emulation.EmulatedExecutor
+    executor = kind(cluster, mpi, operands=operands, effort=effort)
     return stack.enter_context(executor)

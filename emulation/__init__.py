@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from tuccl.lazy import make_lazy
 
 if TYPE_CHECKING:
+    from tuccl.emulation.cross_executor import CrossExecutor
+    from tuccl.emulation.cross_traffic import EmulatedTraffic
     from tuccl.emulation.emulated_topology import emulated_network, emulated_topology
     from tuccl.emulation.emulation import Emulation, running_emulations, set_rate
     from tuccl.emulation.executor import EmulatedExecutor
@@ -18,8 +20,10 @@ if TYPE_CHECKING:
     from tuccl.emulation.sim_executor import EmulatedSimExecutor, as_run_on_cpus, eager_costs
 
 __all__ = [
+    "CrossExecutor",
     "EmulatedExecutor",
     "EmulatedSimExecutor",
+    "EmulatedTraffic",
     "Emulation",
     "as_run_on_cpus",
     "eager_costs",

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from ipaddress import ip_interface
 from math import ceil
 from pathlib import Path
+
+import msgspec
 
 from tuccl.emulation.netns import batch, set_controls
 from tuccl.emulation.plan import FABRIC, EmulatedHost, EmulationPlan, Port
 
-__all__ = ["address", "burst_us", "connect", "refill_us", "shape"]
+__all__ = [
+    "CONTROL",
+    "address",
+    "burst_us",
+    "connect",
+    "control_address",
+    "join_control",
+    "refill_us",
+    "shape",
+]
 
 _BURST_S = 1e-3  # a bucket holds what the link carries in that time, within the bounds
 _LEAST_BURST, _USUAL_BURST = 20_000, 64_000
@@ -28,6 +40,11 @@ _CONTROLS = {
     # No loss stops it: this limits the bytes under way on each connection.
     "net/ipv4/tcp_wmem": "4096 16384 524288",
 }
+# Where queues overflow a connection finds its own limit; timeouts are as short as the network.
+# Routes name Cubic since namespaces may not choose what their machine does not allow users.
+_LOSSY = {"net/ipv4/tcp_wmem": "4096 16384 4194304"}
+_LOSSY_ROUTE = " rto_min 5ms congctl cubic"
+CONTROL = ("ca", "cb")  # the endings of the two namespaces that control wires join
 _FILTERS = Path("/proc/sys/net/bridge")  # there where the kernel filters what crosses bridges
 _UNFILTERED = {
     f"net/bridge/bridge-nf-call-{tables}": "0" for tables in ("iptables", "ip6tables", "arptables")
@@ -47,12 +64,13 @@ def connect(plan: EmulationPlan, spaces: Mapping[str, str]) -> None:
     for name in bridge.values():
         lines = [f"link add {name} type bridge stp_state 0 mcast_snooping 0"]
         by_space[FABRIC] += [*lines, f"link set {name} addrgenmode none mtu {_MTU} up"]
-    for near, far in zip(plan.ports[::2], plan.ports[1::2], strict=True):
+    every_port = (*plan.ports, *plan.outside_ports)
+    for near, far in zip(every_port[::2], every_port[1::2], strict=True):
         peer = f"peer name {far.device} netns {spaces[far.space]}"
         by_space[near.space].append(f"link add {near.device} type veth {peer}")
     for space, lines in by_space.items():
         batch("ip", spaces[space], lines)
-    bridge_ports = [port for port in plan.ports if port.space == FABRIC]
+    bridge_ports = [port for port in every_port if port.space == FABRIC]
     batch(
         "ip",
         spaces[FABRIC],
@@ -65,7 +83,7 @@ def connect(plan: EmulationPlan, spaces: Mapping[str, str]) -> None:
     )
     quiet = "learning off flood off mcast_flood off bcast_flood off"
     device = {(p.src, p.dst): p.device for p in bridge_ports}
-    nics = plan.nics
+    nics = plan.all_nics
     batch(
         "bridge",
         spaces[FABRIC],
@@ -83,29 +101,78 @@ def address(plan: EmulationPlan, host: EmulatedHost, space: str) -> None:
     Packets from a NIC's address leave by that NIC, whichever NIC they are for. They reach its
     queue as large as its bucket bears, since each costs the processors the same.
     """
-    nics = plan.nics
+    nics = plan.all_nics
     rates = {port.src: port.rate_bps for port in plan.ports}
+    slowest = min(rates.values())  # a host outside the job has no queue of its own
+    bits = 16 if host in plan.outside else 24
     lines = []
     for nic in host.nics:
         lines += [
             f"link set {nic.device} address {nic.mac} addrgenmode none mtu {_MTU}",
-            f"link set {nic.device} gso_max_size {_largest_packet(rates[nic.id])}",
-            f"addr add {nic.address}/24 dev {nic.device}",
-            f"link set {nic.device} up",
+            f"link set {nic.device} gso_max_size {_largest_packet(rates.get(nic.id, slowest))}",
+            *_addressed(plan, nic.device, nic.address, bits),
         ]
         lines += [
             f"neigh replace {nics[peer].address} lladdr {nics[peer].mac} dev {nic.device} "
             f"nud permanent"
-            for src, peer in plan.reaches
+            for src, peer in (*plan.reaches, *plan.outside_reaches)
             if src == nic.id
         ]
     for rail, device in _other_rails(plan, host).items():
         lines.append(f"route add 10.77.{rail}.0/24 dev {device}")
     for number, nic in enumerate(host.nics, _TABLE):
-        lines.append(f"route add 10.77.0.0/16 dev {nic.device} table {number}")
+        lines.append(f"route add 10.77.0.0/16 dev {nic.device} table {number}{_tcp_of(plan)}")
         lines.append(f"rule add from {nic.address} table {number}")
-    set_controls(space, _CONTROLS)
+    set_controls(space, _controls(plan))
     batch("ip", space, lines)
+
+
+def _controls(plan: EmulationPlan) -> dict[str, str]:
+    return _CONTROLS | (_LOSSY if plan.queue_bytes else {})
+
+
+def _tcp_of(plan: EmulationPlan) -> str:
+    """Return what a route says of the TCP over it."""
+    return _LOSSY_ROUTE if plan.queue_bytes else ""
+
+
+def _addressed(plan: EmulationPlan, device: str, address: str, bits: int) -> list[str]:
+    """Return what gives a device its address and a route to its subnet, and starts it."""
+    subnet = ip_interface(f"{address}/{bits}").network
+    return [
+        f"addr add {address}/{bits} dev {device} noprefixroute",
+        f"link set {device} up",
+        f"route add {subnet} dev {device} src {address}{_tcp_of(plan)}",
+    ]
+
+
+def join_control(plan: EmulationPlan, spaces: Mapping[str, str]) -> None:
+    """Join the namespaces `CONTROL` by a wire for each of the plan's control rates."""
+    near, far = (spaces[ending] for ending in CONTROL)
+    for space in (near, far):
+        set_controls(space, _controls(plan))
+    batch(
+        "ip",
+        near,
+        (f"link add {p.device} type veth peer {p.device} netns {far}" for p in plan.control),
+    )
+    for side, space in enumerate((near, far)):
+        lines: list[str] = []
+        for number, port in enumerate(plan.control):
+            lines += [
+                f"link set {port.device} addrgenmode none mtu {_MTU}",
+                f"link set {port.device} gso_max_size {_largest_packet(port.rate_bps)}",
+                *_addressed(plan, port.device, control_address(number, side), 24),
+            ]
+        batch("ip", space, lines)
+    for ending in CONTROL:
+        ports = [msgspec.structs.replace(port, space=ending) for port in plan.control]
+        shape(ports, spaces, plan.queue_bytes)
+
+
+def control_address(wire: int, side: int) -> str:
+    """Return the address of one end of a control wire."""
+    return f"10.78.{wire}.{side + 1}"
 
 
 def _other_rails(plan: EmulationPlan, host: EmulatedHost) -> dict[str, str]:
@@ -141,12 +208,16 @@ def _largest_packet(rate_bps: int) -> int:
     return max(2, int(room) // _MTU) * _MTU
 
 
-def shape(ports: tuple[Port, ...], spaces: Mapping[str, str]) -> None:
-    """Put a token bucket on each port, or another rate into the one it has."""
+def shape(ports: Iterable[Port], spaces: Mapping[str, str], queue_bytes: int = 0) -> None:
+    """Put a token bucket on each port, or another rate into the one it has.
+
+    What is beyond ``queue_bytes`` in its queue is lost; 0: none ever is.
+    """
+    limit = queue_bytes or _QUEUE_BYTES
     by_space: dict[str, list[str]] = defaultdict(list)
     for port in ports:
         burst = _bucket(port.rate_bps)
-        tbf = f"tbf rate {port.rate_bps}bit burst {burst}b limit {_QUEUE_BYTES}b"
+        tbf = f"tbf rate {port.rate_bps}bit burst {burst}b limit {limit}b"
         by_space[port.space].append(f"qdisc replace dev {port.device} root {tbf}")
     for space, lines in by_space.items():
         batch("tc", spaces[space], lines)

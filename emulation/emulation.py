@@ -8,7 +8,16 @@ from typing import Self
 
 import msgspec
 
-from tuccl.emulation.build import address, burst_us, connect, refill_us, shape
+from tuccl.emulation.build import (
+    CONTROL,
+    address,
+    burst_us,
+    connect,
+    join_control,
+    refill_us,
+    shape,
+)
+from tuccl.emulation.cross_plan import with_cross
 from tuccl.emulation.emulated_topology import emulated_topology
 from tuccl.emulation.launch import (
     RSH,
@@ -25,7 +34,7 @@ from tuccl.emulation.netns import (
     check_privilege,
     queues,
 )
-from tuccl.emulation.plan import FABRIC, EmulationPlan, RouteLatency, plan_emulation
+from tuccl.emulation.plan import FABRIC, EmulationPlan, RouteLatency
 from tuccl.emulation.running import (
     HOSTS_FOLDER,
     RunFolder,
@@ -37,11 +46,12 @@ from tuccl.emulation.running import (
 from tuccl.errors import InputError, TucclError, Unavailable
 from tuccl.runtime.executors.mpi_find import Mpi
 from tuccl.runtime.executors.mpi_launch import Launch
-from tuccl.topology import Topology
+from tuccl.topology import CrossTraffic, Topology
 
 __all__ = ["Emulation", "RunningEmulation", "running_emulations", "set_rate"]
 
 MOST_BURST = 1 << 16
+LEAST_QUEUE, MOST_QUEUE = 1 << 16, 16_000_000
 _STATE = "state.json"
 _LATENCIES = "latencies.json"  # read by tuccl.torch
 _MOST_LATENCY_SCALE = 1e6
@@ -63,7 +73,13 @@ class Emulation:
     """
 
     def __init__(
-        self, topology: Topology, scale: float | None = None, latency_scale: float = 0.0
+        self,
+        topology: Topology,
+        scale: float | None = None,
+        latency_scale: float = 0.0,
+        *,
+        cross: CrossTraffic | None = None,
+        queue_bytes: int = 0,
     ) -> None:
         """Work out the cluster; nothing is made yet.
 
@@ -73,6 +89,10 @@ class Emulation:
             latency_scale: emulated over nominal latencies, which our own executor and
                 `tuccl.torch` add to messages of programs; 0 adds none. No other messages have
                 them, Gloo's neither.
+            cross: traffic of others: the hosts outside the job that it needs are made, and
+                `EmulatedTraffic` plays it.
+            queue_bytes: what waits at a port at most: more is lost, and TCP is Cubic; 0: nothing
+                is ever lost.
 
         Raises:
             InputError: the topology cannot be emulated, or not at that scale.
@@ -81,7 +101,14 @@ class Emulation:
             raise InputError(
                 f"latency factor {latency_scale:g}: expected 0 to {_MOST_LATENCY_SCALE:g}"
             )
-        self._plan = plan_emulation(topology, scale)
+        if queue_bytes and not LEAST_QUEUE <= queue_bytes <= MOST_QUEUE:
+            raise InputError(
+                f"queue of {queue_bytes} bytes: expected {LEAST_QUEUE} to {MOST_QUEUE}"
+            )
+        self.cross = cross
+        self._plan = msgspec.structs.replace(
+            with_cross(topology, scale, cross), queue_bytes=queue_bytes
+        )
         self._nominal = topology
         self._latency_scale = latency_scale
         self._folder: RunFolder | None = None
@@ -130,6 +157,7 @@ class Emulation:
             f"{self._plan.scale:.3g} ({rates} {max(nics):g} Mb/s), each rank on "
             f"{self._nics_of_a_rank()}, latencies "
             f"{f'times {self._latency_scale:g}' if self._latency_scale else 'not emulated'}"
+            + (f", queues of {queue} bytes" if (queue := self._plan.queue_bytes) else "")
         )
 
     def _nics_of_a_rank(self) -> str:
@@ -184,6 +212,10 @@ class Emulation:
         emulated_host = self._plan.hosts[host]
         return enter(self._spaces[emulated_host.space], emulated_host)
 
+    def space(self, ending: str) -> str:
+        """Return the name of a namespace of the plan."""
+        return self._spaces[ending]
+
     def launch(self, mpi: Mpi) -> Launch:
         """Return how ``mpi`` starts a rank for each GPU, on its host."""
         return emulated_launch(mpi, self._plan, self._spaces, self.environment)
@@ -227,7 +259,7 @@ class Emulation:
             else p
             for p in plan.ports
         )
-        shape(ports, self._spaces)
+        shape(ports, self._spaces, plan.queue_bytes)
         latencies = tuple(RouteLatency(each.src, each.dst, latency_us) for each in plan.latencies)
         self._plan = msgspec.structs.replace(plan, ports=ports, latencies=latencies)
         state = RunningEmulation(self.id, self._plan, self._spaces)
@@ -266,14 +298,18 @@ class Emulation:
         return self._folder
 
     def _build(self, folder: RunFolder) -> None:
-        endings = [FABRIC, *(host.space for host in self._plan.hosts)]
+        hosts = (*self._plan.hosts, *self._plan.outside)
+        control = CONTROL if self._plan.control else ()
+        endings = [FABRIC, *(host.space for host in hosts), *control]
         self._spaces = {ending: folder.space(ending) for ending in endings}
         for space in self._spaces.values():
             add_space(space)
         connect(self._plan, self._spaces)
-        for host in self._plan.hosts:
+        for host in hosts:
             address(self._plan, host, self._spaces[host.space])
-        shape(self._plan.ports, self._spaces)
+        if control:
+            join_control(self._plan, self._spaces)
+        shape(self._plan.ports, self._spaces, self._plan.queue_bytes)
         self._check_queues()
         self._write_files(folder)
         state = RunningEmulation(folder.name, self._plan, self._spaces)
@@ -348,7 +384,7 @@ def _changed(
         links = ", ".join(f"{p.src} {p.dst}" for p in before.ports[:4])
         raise InputError(f"no link from {src[:60]!r} to {dst[:60]!r}; there are {links[:200]}, ...")
     changed = msgspec.structs.replace(port, rate_bps=_bits(rate_bps))
-    shape((changed,), spaces)
+    shape((changed,), spaces, before.queue_bytes)
     ports = tuple(changed if p is port else p for p in before.ports)
     return msgspec.structs.replace(before, ports=ports)
 

@@ -6,6 +6,7 @@ the topology only ever stand in text files, and only after `safe_names`.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable
@@ -21,6 +22,7 @@ __all__ = ["EmulatedHost", "EmulatedNic", "EmulationPlan", "Port", "RouteLatency
 FABRIC = "fabric"
 USUAL_FASTEST_BPS = 1e9
 
+_OUTSIDE = "outside"  # the device of a host outside the job
 _MOST_HOSTS = 64
 _MOST_NICS = 128
 _LOWEST_BPS = 1e6
@@ -79,6 +81,12 @@ class EmulationPlan(msgspec.Struct, frozen=True):
         nic_of: the NIC that each rank uses, by rank, of several its first; empty where ranks must
             use them all.
         latencies: of every pair of ranks on different hosts.
+        outside: hosts outside the job, named after the switch that they are at, one NIC each.
+        outside_ports: two an outside host, without a rate.
+        outside_reaches: (NIC, NIC) pairs of which one is an outside host's.
+        control: a wire of its own for each link that cross traffic fills, by whose ends and rate
+            it is called; it joins nothing else (see `emulation.cross_traffic`).
+        queue_bytes: what waits at a port at most; 0: so much that none is ever lost.
     """
 
     name: str
@@ -90,11 +98,21 @@ class EmulationPlan(msgspec.Struct, frozen=True):
     reaches: tuple[tuple[str, str], ...]
     nic_of: dict[int, str]
     latencies: tuple[RouteLatency, ...]
+    outside: tuple[EmulatedHost, ...] = ()
+    outside_ports: tuple[Port, ...] = ()
+    outside_reaches: tuple[tuple[str, str], ...] = ()
+    control: tuple[Port, ...] = ()
+    queue_bytes: int = 0
 
     @property
     def nics(self) -> dict[str, EmulatedNic]:
         """Return the NICs by id."""
         return {nic.id: nic for host in self.hosts for nic in host.nics}
+
+    @property
+    def all_nics(self) -> dict[str, EmulatedNic]:
+        """Return the NICs by id, those of hosts outside the job among them."""
+        return self.nics | {host.nics[0].id: host.nics[0] for host in self.outside}
 
     @property
     def fastest_bps(self) -> int:
@@ -103,12 +121,15 @@ class EmulationPlan(msgspec.Struct, frozen=True):
         return max(port.rate_bps for port in self.ports if port.src in nics)
 
 
-def plan_emulation(topology: Topology, scale: float | None = None) -> EmulationPlan:
+def plan_emulation(
+    topology: Topology, scale: float | None = None, outside: Iterable[str] = ()
+) -> EmulationPlan:
     """Return the emulated cluster for ``topology``, with all rates multiplied by ``scale``.
 
     Args:
         topology: at least two hosts, joined by NICs and links of kind ``network``.
         scale: None makes the fastest NIC 1 Gb/s, and slower clusters as they are.
+        outside: ids of switches that get a host outside the job.
 
     >>> from tuccl.topology import join, load_profile
     >>> emulated = plan_emulation(join(load_profile("ndv2"), 2))
@@ -137,16 +158,22 @@ def plan_emulation(topology: Topology, scale: float | None = None) -> EmulationP
         if topology.host_of(pair[0]) != topology.host_of(pair[1])
     ]
     all_bound = all((bound.get(a), bound.get(b)) in set(reaches) for a, b in crossing)
-    return EmulationPlan(
-        topology.name,
-        factor,
-        hosts,
-        switches,
-        _ports(hosts, switches, rates, factor),
-        forwarding,
-        reaches,
-        bound if all_bound else {},
-        tuple(RouteLatency(*pair, all_paths(topology)[pair].latency) for pair in crossing),
+    outsiders = _outside_hosts(tuple(outside), switches)
+    return _with_outside(
+        EmulationPlan(
+            topology.name,
+            factor,
+            hosts,
+            switches,
+            _ports(hosts, switches, rates, factor),
+            forwarding,
+            reaches,
+            bound if all_bound else {},
+            tuple(RouteLatency(*pair, all_paths(topology)[pair].latency) for pair in crossing),
+        ),
+        outsiders,
+        nics,
+        hops,
     )
 
 
@@ -283,6 +310,64 @@ def _hosts(
             EmulatedHost(host, f"h{number}", name, topology.gpus_of(host), tuple(host_nics))
         )
     return tuple(hosts)
+
+
+def _outside_hosts(outside: tuple[str, ...], switches: tuple[str, ...]) -> tuple[EmulatedHost, ...]:
+    if len(outside) > _MOST_HOSTS or not set(outside) <= set(switches):
+        raise InputError(
+            f"hosts outside the job at {', '.join(outside)[:60]}: expected up to {_MOST_HOSTS} "
+            f"switches of the network, like {', '.join(switches)[:60] or 'none of this topology'}"
+        )
+    return tuple(
+        EmulatedHost(
+            switch,
+            f"x{n}",
+            f"outside-{n}",
+            (),
+            (
+                EmulatedNic(
+                    f"outside of {switch}",
+                    _OUTSIDE,
+                    f"10.77.255.{n + 1}",
+                    f"02:74:63:01:00:{n:02x}",
+                ),
+            ),
+        )
+        for n, switch in enumerate(outside)
+    )
+
+
+def _with_outside(
+    plan: EmulationPlan,
+    outside: tuple[EmulatedHost, ...],
+    nics: dict[str, str],
+    hops: dict[tuple[str, str], Hop],
+) -> EmulationPlan:
+    """Return ``plan`` with the hosts outside the job, each a hop from its switch."""
+    if not outside:
+        return plan
+    own = {host.nics[0].id: host for host in outside}
+    ends = {(nic, host.host) for nic, host in own.items()}
+    joined = hops | {
+        pair: Hop(*pair, "network", math.inf, 0.0) for end in ends for pair in (end, end[::-1])
+    }
+    steps = [step for nic in own for step in _towards(nic, joined, set(plan.switches))]
+    forwarding = (*plan.forwarding, *steps)
+    reaches = _reaches(nics | {nic: nic for nic in own}, joined, forwarding)
+    ports = [
+        (
+            Port(nic, host.host, host.space, _OUTSIDE, 0, 0.0),
+            Port(host.host, nic, FABRIC, host.space, 0, 0.0),
+        )
+        for nic, host in own.items()
+    ]
+    return msgspec.structs.replace(
+        plan,
+        forwarding=forwarding,
+        outside=outside,
+        outside_ports=tuple(port for pair in ports for port in pair),
+        outside_reaches=tuple(pair for pair in reaches if not own.keys().isdisjoint(pair)),
+    )
 
 
 def _ports(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tuccl.emulation.cross_plan import as_emulated
 from tuccl.emulation.emulated_topology import emulated_network, emulated_topology
 from tuccl.emulation.plan import plan_emulation
 from tuccl.program import Knobs, Program
@@ -72,13 +73,14 @@ class EmulatedSimExecutor(SimExecutor):
             latency_scale: emulated over nominal latencies.
             machine: a class fitted to runs of this machine; None is ``emulated``, mere estimates.
             cores: of the machine that carries all ranks; None is this one.
-            cross: traffic of others, its rates those of the emulated network.
+            cross: traffic of others; its rates in GB/s are scaled as well.
 
         Raises:
             InputError: the topology cannot be emulated, or not at that scale.
         """
         shape = plan_emulation(topology, scale)
         emulated = emulated_topology(topology, shape, latency_scale)
+        cross = as_emulated(cross, shape) if cross else None
         costs, shared = machine or load_machine("emulated"), emulated_network(emulated, cores)
         super().__init__(emulated, costs, shared=shared, cross=cross)
         self._eager = SimExecutor(emulated, eager_costs(costs), shared=shared, cross=cross)

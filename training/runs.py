@@ -7,9 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuccl.emulation import Emulation
+from tuccl.emulation import Emulation, plan_emulation
+from tuccl.emulation.cross_plan import with_bytes_scaled
+from tuccl.emulation.cross_traffic import played
 from tuccl.errors import InputError
-from tuccl.topology import Topology
+from tuccl.runtime.executors.cross_load import CarriedLoad
+from tuccl.topology import CrossTraffic, Topology
 from tuccl.training.bucket_schedule import Bucket, BucketSchedule
 from tuccl.training.job import Job, MethodResult
 from tuccl.training.launch import run_job
@@ -51,6 +54,7 @@ class MeasuredRun(TrainingRun):
     trained_steps: int = 0
 
 
+OnLoad = Callable[[CarriedLoad], None]
 Progress = Callable[[Sequence[MeasuredRun]], None]
 """Called with the runs so far after each round."""
 
@@ -67,6 +71,8 @@ def replay_training(
     servers: int = 0,
     colocated: bool = False,
     limit_s: float = 0.0,
+    cross: CrossTraffic | None = None,
+    on_load: OnLoad = lambda _: None,
     progress: Progress = lambda _: None,
 ) -> list[MeasuredRun]:
     """Return runs whose ranks compute by timers and move the gradients' bytes for real.
@@ -74,7 +80,8 @@ def replay_training(
     Several hosts are emulated, with rates and bytes times ``scale`` and times as they are. All
     methods go in turns, each by the table's programs and by Gloo where there is a table;
     ``progress`` gets the runs so far after each round. Parameter servers are ``servers`` further
-    hosts, or share the first of the workers' hosts; 0 share all of them.
+    hosts, or share the first of the workers' hosts; 0 share all of them. ``cross`` is played
+    meanwhile, its flows' bytes scaled as well; ``on_load`` gets what it carried.
 
     Raises:
         InputError: a method cannot be run, or the topology not be emulated.
@@ -83,7 +90,7 @@ def replay_training(
     """
     _check(methods, RUN_METHODS)
     further = 0 if colocated else servers
-    with _cluster(topology, scale, further) as emulation:
+    with _cluster(topology, scale, further, cross, on_load) as emulation:
         job = Job(
             kind="replay",
             methods=tuple(methods),
@@ -113,6 +120,8 @@ def train_module(
     servers: int = 0,
     colocated: bool = False,
     limit_s: float = 0.0,
+    cross: CrossTraffic | None = None,
+    on_load: OnLoad = lambda _: None,
     progress: Progress = lambda _: None,
 ) -> list[MeasuredRun]:
     """Return runs whose ranks compute the module of ``factory`` and reduce its gradients.
@@ -120,7 +129,7 @@ def train_module(
     ``factory`` is ``mlp`` or ``module:function`` (`tuccl.training.ranks.modules`), ``batch`` the
     samples of a step on one rank. Methods are also ``torch-ddp`` and lossy hooks (`LOSSY`), with
     a ratio behind ``@``. Each rank has the same share of the processors, also for the
-    step alone that speed-ups are of. Servers are as in `replay_training`.
+    step alone that speed-ups are of. Servers and ``cross`` are as in `replay_training`.
 
     Raises:
         InputError: a method cannot be run, or the topology not be emulated.
@@ -129,7 +138,7 @@ def train_module(
     """
     _check(methods, (*RUN_METHODS, TORCH_DDP.name, *LOSSY))
     further = 0 if colocated else servers
-    with _cluster(topology, scale, further) as emulation:
+    with _cluster(topology, scale, further, cross, on_load) as emulation:
         job = Job(
             kind="train",
             methods=tuple(methods),
@@ -172,15 +181,26 @@ def _backends(table: Path | None) -> tuple[str, ...]:
 
 
 @contextmanager
-def _cluster(topology: Topology, scale: float | None, servers: int) -> Iterator[Emulation | None]:
-    """The emulated hosts of ``topology``, and of servers beside them.
+def _cluster(
+    topology: Topology,
+    scale: float | None,
+    servers: int,
+    cross: CrossTraffic | None,
+    on_load: OnLoad,
+) -> Iterator[Emulation | None]:
+    """The emulated hosts of ``topology``, and of servers beside them, and the traffic of others.
 
     None for one host, whose ranks run side by side, and servers with them.
     """
     if len(topology.hosts) == 1:
+        if cross is not None:
+            raise InputError("cross traffic: one host has no network; expected two hosts or more")
         yield None
         return
-    with Emulation(with_servers(topology, servers), scale) as emulation:
+    hosts = with_servers(topology, servers)
+    if cross is not None:
+        cross = with_bytes_scaled(cross, plan_emulation(hosts, scale).scale)
+    with Emulation(hosts, scale, cross=cross) as emulation, played(emulation, on_load):
         yield emulation
 
 

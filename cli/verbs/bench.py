@@ -24,6 +24,7 @@ from tuccl.cli.arguments import (
 )
 from tuccl.cli.executors import add_executor, add_real, real_executor_of
 from tuccl.cli.output import print_json, say
+from tuccl.cli.verbs.iterations import add_iterate, print_iterations, print_loads
 from tuccl.cli.verbs.recording import (
     add_recording,
     check_recording,
@@ -89,7 +90,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="executor",
         help="executor (default), rccl (legacy) or fork; mscclpp: run as an execution plan",
     )
-    add_sizes(parser)
+    add_sizes(parser, required=False)
+    add_iterate(parser)
     add_root(parser)
     add_knobs(parser)
     add_executor(parser)
@@ -102,6 +104,10 @@ def run(args: argparse.Namespace) -> int:
     """Time and print; 1 where a checked result was wrong."""
     warn_of_nccl(nccl_version_of(args) and args.nccl_version)
     check_recording(args)
+    if args.iterate:
+        return bench_iteration(args)
+    if not args.size:
+        raise InputError("-s: expected sizes, like -s 1K:1G:x4")
     with ExitStack() as stack:
         if args.baseline:
             executor, collective, results = bench_baseline(args, stack)
@@ -113,6 +119,14 @@ def run(args: argparse.Namespace) -> int:
     for t in wrong:
         say(f"{t.nbytes} bytes: {t.timing.wrong} wrong elements; {t.timing.first_wrong}")
     return 1 if wrong else 0
+
+
+def bench_iteration(args: argparse.Namespace) -> int:
+    """Time a job's iterations with the program and print them; 0."""
+    with ExitStack() as stack:
+        executor, program, knobs = loaded_program(args, stack)
+        print_iterations(args, executor, program, knobs)
+    return 0
 
 
 def print_results(
@@ -142,11 +156,13 @@ def print_results(
         version = {"nccl_version": nccl} if nccl else {}
         use = {"utilisation": [use_row(run) for run in recorded]} if args.utilisation else {}
         spread = {"quantiles": [certainty(t.timing) for t in timed]} if args.cross else {}
+        loads = {"cross": executor.loads} if executor.loads else {}
         report = {"on": args.on, "label": executor.label, **version, "rows": rows}
-        print_json({**report, **spread, **use})
+        print_json({**report, **spread, **loads, **use})
     else:
         print(f"# {executor.label}" + (f"; NCCL {nccl}'s own choice" if nccl else ""))
         print(columns_text(rows, [certainty(t.timing) for t in timed]))
+        print_loads(executor)
         if args.utilisation:
             print("".join(f"\n{use_text(run)}\n" for run in recorded), end="")
 
@@ -154,15 +170,16 @@ def print_results(
 def certainty(timing: Timing) -> dict[str, str]:
     """Return how many timed runs a measured time comes from, and how far its rounds lie apart.
 
-    Of simulated times at many moments of cross traffic, whose mean the time is: two quantiles.
+    Of single runs and moments beside cross traffic, whose mean the time is: two quantiles.
     """
-    if timing.runs == 0:
-        if len(set(timing.samples_us)) < 2:
-            return {}
+    quantiles = {}
+    if len(timing.samples_us) >= max(timing.runs, 2) and len(set(timing.samples_us)) > 1:
         each = Statistics.of(timing.samples_us)
-        return {"p50": f"{each.median_us:.1f}", "p99": f"{each.p99_us:.1f}"}
+        quantiles = {"p50": f"{each.median_us:.1f}", "p99": f"{each.p99_us:.1f}"}
+    if timing.runs == 0:
+        return quantiles
     spread = (max(timing.samples_us) - min(timing.samples_us)) / median(timing.samples_us)
-    return {"runs": str(timing.runs), "spread": f"{spread:.0%}"}
+    return {"runs": str(timing.runs), "spread": f"{spread:.0%}", **quantiles}
 
 
 def nccl_version_of(args: argparse.Namespace) -> str | None:

@@ -21,6 +21,7 @@ from tuccl.cli.executors import (
 )
 from tuccl.cli.output import print_json, say, write_text
 from tuccl.cli.progress import Progress
+from tuccl.cli.verbs.iterations import print_loads
 from tuccl.cli.verbs.studies import add_study, studies_of
 from tuccl.errors import InputError
 from tuccl.runtime import (
@@ -84,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     warn_of_nccl(args.nccl_version)
     stored = load_table(Path(args.table))
     sizes = sizes_of(args.size) if args.size else None
-    if args.cross:
+    if args.cross and args.on == "sim":
         return compare_cross(args, stored, sizes)
     with ExitStack() as stack:
         executor = real_executor_of(
@@ -120,6 +121,7 @@ def run(args: argparse.Namespace) -> int:
         print_json(comparison)
     else:
         print(text_report(comparison))
+        print_loads(executor)
     if args.report:
         say(f"report: {args.report}")
     return 1 if comparison.regressions or comparison.wrong else 0

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, NoReturn
 from tuccl.cli.arguments import add_json, topology_of
 from tuccl.cli.output import columns, print_json, say
 from tuccl.errors import InputError, TucclError
+from tuccl.topology import load_cross_traffic
+from tuccl.units import parse_size
 
 if TYPE_CHECKING:
     from tuccl.emulation import Emulation
@@ -62,6 +64,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="list the running emulations, link by link, and run nothing",
     )
+    parser.add_argument(
+        "--cross",
+        metavar="FILE",
+        help="play the traffic of others on the links meanwhile (tuccl-cross/1)",
+    )
+    add_queue(parser)
     add_json(parser)
     parser.add_argument("topology", nargs="?", metavar="T", help="topology file")
     parser.add_argument(
@@ -82,9 +90,25 @@ def add_scale(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_queue(parser: argparse.ArgumentParser, where: str = "") -> None:
+    """Add ``--queue``, which holds ``where``."""
+    parser.add_argument(
+        "--queue",
+        metavar="SIZE",
+        help=f"{where}lose what is beyond so many bytes at a port, TCP being Cubic (default: lose "
+        "nothing)",
+    )
+
+
+def queue_of(args: argparse.Namespace) -> int:
+    """Return the bytes of ``--queue``, 0 without."""
+    return parse_size(args.queue) if args.queue else 0
+
+
 def run(args: argparse.Namespace) -> int:
     """Build the cluster, run the command, take the cluster down; the command's exit code."""
     from tuccl.emulation import Emulation, set_rate
+    from tuccl.emulation.cross_traffic import played
     from tuccl.runtime import run_command
 
     if args.list:
@@ -95,10 +119,17 @@ def run(args: argparse.Namespace) -> int:
         say(f"emulation {found}: {src} to {dst} at {rate} Mb/s")
         return 0
     command = command_of(args)
-    emulation = Emulation(topology_of(args.topology), args.scale, args.latency)
+    emulation = Emulation(
+        topology_of(args.topology),
+        args.scale,
+        args.latency,
+        cross=load_cross_traffic(args.cross) if args.cross else None,
+        queue_bytes=queue_of(args),
+    )
     with ended_by_signals(), emulation:
         introduce(emulation)
-        with following(emulation, args.schedule, args.epoch):
+        carried = played(emulation, lambda load: say(load.text))
+        with following(emulation, args.schedule, args.epoch), carried:
             return run_command([*emulation.prefix(), *command], emulation.environment)
 
 

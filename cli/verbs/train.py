@@ -22,7 +22,7 @@ from tuccl.cli.verbs.train_options import (
 )
 from tuccl.errors import InputError
 from tuccl.runtime import Table
-from tuccl.topology import Topology
+from tuccl.topology import Topology, load_cross_traffic
 from tuccl.units import format_bytes
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def measure_methods(
     about = (
         f"--kind {args.kind}, --model {args.model} {model_text(model)}, "
         f"{run_text(args, topology, stored)}, --scale {args.scale}, --steps {args.steps}, "
-        f"--rounds {args.rounds}"
+        f"--rounds {args.rounds}" + (f", --cross {args.cross}" if args.cross else "")
     )
     journal = Journal(Path(args.output) if args.output else None, about, resume=args.resume)
     usual = RUN_METHODS if model is not None else (*RUN_METHODS, TORCH_DDP.name)
@@ -103,6 +103,9 @@ def measure_methods(
     options = {"scale": args.scale, "steps": args.steps, "rounds": args.rounds}
     options |= {"table": stored and stored.folder, "limit_s": args.time_limit or 0.0}
     options |= {"servers": args.servers, "colocated": args.colocated}
+    if args.cross:
+        cross = load_cross_traffic(args.cross)
+        options |= {"cross": cross, "on_load": lambda load: say(load.text)}
 
     def keep(some: Sequence[TrainingRun]) -> None:
         for each in some:

@@ -50,6 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default: the fastest NIC at 1 Gb/s)",
     )
     parser.add_argument(
+        "--cross",
+        metavar="FILE",
+        help="with replay, train: play the traffic of others on the links meanwhile "
+        "(tuccl-cross/1)",
+    )
+    parser.add_argument(
         "--steps",
         type=int,
         default=5,
@@ -115,6 +121,8 @@ def check_options(args: argparse.Namespace) -> None:
         raise InputError(f"--kind {args.kind[:20]}: expected {', '.join(KINDS)}")
     if args.advise and args.kind != "sim":
         raise InputError(f"--advise: simulates, not --kind {args.kind}; leave --kind out")
+    if args.cross and args.kind == "sim":
+        raise InputError("--cross: of --kind replay or train; simulated steps share no links")
     if args.ratios and (args.advise or args.kind == "replay"):
         raise InputError("--ratios: of --kind sim or train; leave --advise out")
     if args.steps < 1 or args.rounds < 1:

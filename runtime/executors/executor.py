@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from tuccl.errors import Infeasible, InputError
 from tuccl.program import Knobs, Program
+from tuccl.runtime.executors.cross_load import CarriedLoad
 from tuccl.runtime.executors.knob_grid import WHOLE_GRID, KnobGrid
 from tuccl.runtime.nccl.knobs import NcclKnobs
 from tuccl.simulation import Network, SimTrace
@@ -147,6 +148,7 @@ class Executor(ABC):
         full_effort: Repeats that make a sure time, a power of 3 (the ratio of a search's rungs).
         runs_plans: Programs run as execution plans of MSCCL++, and plans run as they are.
         runs_nccl: What it calls "nccl" is NCCL itself, not a program like what NCCL chooses.
+        loads: What the traffic of others carried during each time so far, where there is any.
         default_baseline: What a call without a table gets: NCCL on GPUs, untuned MSCCL on CPUs.
     """
 
@@ -158,6 +160,7 @@ class Executor(ABC):
     runs_plans = False
     runs_nccl = False
     default_baseline: str = "nccl"
+    loads: Sequence[CarriedLoad] = ()
 
     @property
     def topology(self) -> Topology | None:
@@ -201,6 +204,24 @@ class Executor(ABC):
             InputError: the executor runs no plans, or not this one at this size.
         """
         raise InputError(f"--on {self.name}: runs no plans; use --on sim or mscclpp")
+
+    def iterate(
+        self,
+        program: Program,
+        knobs: Knobs,
+        nbytes: int,
+        releases_us: Sequence[float],
+        *,
+        runs: int = 1,
+    ) -> tuple[float, ...]:
+        """Return the times in us of iterations of a job: ``program`` once a bucket of ``nbytes``.
+
+        Buckets are reduced one after another, none before its release in us of the iteration.
+
+        Raises:
+            InputError: the executor runs no iterations; and what ``time`` raises.
+        """
+        raise InputError(f"--on {self.name}: runs no iterations; use --on sim or mpi")
 
     def pinned_knobs(self) -> tuple[str, ...]:
         """Return sentences on knobs of which a search tries fewer values than there are."""

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from statistics import median
+from statistics import mean, median
 
 from tuccl.errors import InputError
 from tuccl.execution import Call, RankResult
@@ -76,6 +76,8 @@ class DataExecutor(Executor):
     """Runs programs on real data: what it measures is measured, not simulated."""
 
     default_baseline = "msccl-default-robust"
+    per_run = False
+    """Samples are single runs and a time is their mean, as where others share the links."""
 
     def __init__(
         self,
@@ -126,7 +128,58 @@ class DataExecutor(Executor):
             raise InputError(f"{nbytes} bytes, {repeats} repeats: expected at least one of each")
         if loop.multicast:
             raise InputError(f"{program.name[:40]!r} needs a multicasting switch: simulated only")
-        call = partial(
+        call = self._call(program, knobs, nbytes, root, loop)
+        rounds: dict[bool, list[list[float]]] = {}
+        wrong, first_wrong = 0, ""
+        for in_place, claimed in ((False, program.out_of_place), (True, program.in_place)):
+            if claimed:
+                rounds[in_place], ranks = self._rounds(partial(call, in_place=in_place), repeats)
+                wrong += sum(rank.wrong for rank in ranks)
+                first_wrong = first_wrong or _first_wrong(ranks, in_place)
+        if not rounds:
+            raise InputError(f"program {program.name[:40]!r} claims no placement")
+        runs = {placement: [us for r in each for us in r] for placement, each in rounds.items()}
+        samples = {placement: tuple(map(median, each)) for placement, each in rounds.items()}
+        if self.per_run:
+            samples = {placement: tuple(each) for placement, each in runs.items()}
+        middle = mean if self.per_run else median
+        first = next(iter(rounds))
+        return Timing(
+            middle(runs[False]) if False in runs else None,
+            middle(runs[True]) if True in runs else None,
+            samples[first],
+            self.name,
+            wrong if self._operands.check else None,
+            samples.get(True, ()),
+            len(runs[first]),
+            first_wrong,
+        )
+
+    def iterate(
+        self,
+        program: Program,
+        knobs: Knobs,
+        nbytes: int,
+        releases_us: Sequence[float],
+        *,
+        runs: int = 1,
+    ) -> tuple[float, ...]:
+        """Return the measured times in us of iterations, after one that is not timed.
+
+        Raises:
+            InputError, Stuck, Unavailable: as ``time``.
+        """
+        check_ranks(program, self.ranks)
+        call = self._call(program, knobs, nbytes, 0, MSCCL_LOOP)(
+            warmup=1, timed=runs, in_place=not program.out_of_place, releases_us=list(releases_us)
+        )
+        call.check()
+        return tuple(_slowest(self.run(call)))
+
+    def _call(
+        self, program: Program, knobs: Knobs, nbytes: int, root: int, loop: StepLoop
+    ) -> Callable[..., Call]:
+        return partial(
             Call,
             program,
             knobs,
@@ -139,28 +192,6 @@ class DataExecutor(Executor):
             transfer_slots=loop.transfer_slots,
             latency_us=list(self._latency_us),
             pause_us=self.pause_us,
-        )
-        rounds: dict[bool, list[list[float]]] = {}
-        wrong, first_wrong = 0, ""
-        for in_place, claimed in ((False, program.out_of_place), (True, program.in_place)):
-            if claimed:
-                rounds[in_place], ranks = self._rounds(partial(call, in_place=in_place), repeats)
-                wrong += sum(rank.wrong for rank in ranks)
-                first_wrong = first_wrong or _first_wrong(ranks, in_place)
-        if not rounds:
-            raise InputError(f"program {program.name[:40]!r} claims no placement")
-        samples = {placement: tuple(map(median, each)) for placement, each in rounds.items()}
-        runs = {placement: [us for r in each for us in r] for placement, each in rounds.items()}
-        first = next(iter(rounds))
-        return Timing(
-            median(runs[False]) if False in runs else None,
-            median(runs[True]) if True in runs else None,
-            samples[first],
-            self.name,
-            wrong if self._operands.check else None,
-            samples.get(True, ()),
-            len(runs[first]),
-            first_wrong,
         )
 
     def _rounds(

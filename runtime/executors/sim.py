@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from random import Random
 
 from tuccl.errors import Infeasible, InputError
 from tuccl.program import Knobs, Program
@@ -32,6 +33,7 @@ from tuccl.topology.machine import interpreter_machine_of
 __all__ = ["InterpreterSimExecutor", "SimExecutor", "padded"]
 
 _MOMENTS = 20  # of cross traffic that a call is simulated at, for each repeat
+_ITERATION_REPEATS = 10
 
 
 class SimExecutor(Executor):
@@ -196,6 +198,31 @@ class SimExecutor(Executor):
             launch=self._launch,
             process_gpus=self._process_gpus,
         )
+
+    def iterate(
+        self,
+        program: Program,
+        knobs: Knobs,
+        nbytes: int,
+        releases_us: Sequence[float],
+        *,
+        runs: int = 1,
+    ) -> tuple[float, ...]:
+        """Return the simulated times in us of iterations, each bucket's time drawn from samples.
+
+        Raises:
+            InputError: as ``time``.
+        """
+        repeats = _ITERATION_REPEATS if self._cross else 1
+        samples = self.time(program, knobs, nbytes, repeats=repeats).samples_us
+        random = Random(1)
+        times = []
+        for _ in range(runs):
+            end_us = 0.0
+            for release_us in releases_us:
+                end_us = max(end_us, release_us) + random.choice(samples)
+            times.append(end_us)
+        return tuple(times)
 
     def trace(
         self,

@@ -59,6 +59,9 @@ struct Call {
   int threads = 1;            ///< CPU threads that share a large reduction.
   /// The latency added to each message, by sender x ranks + receiver; empty: nothing is.
   std::vector<double> latency_us = {};
+  /// Us after a timed run's start before which each of its parts does not begin, one after
+  /// another; a part is a run of the program. Empty: one part, at once.
+  std::vector<double> releases_us = {};
 };
 
 /// What one rank saw of a call.

@@ -62,7 +62,7 @@ void bind_call(nb::module_& m) {
              std::string_view datatype, std::string_view op, int root, bool in_place, int checked,
              int warmup, int timed, std::uint64_t seed, std::int64_t delay_us,
              std::int64_t pause_us, int threads, std::int64_t pass_bytes, int transfer_slots,
-             std::vector<double> latency_us) {
+             std::vector<double> latency_us, std::vector<double> releases_us) {
             new (self) Call{.program = program,
                             .knobs = knobs,
                             .step_loop = {pass_bytes, transfer_slots},
@@ -78,12 +78,14 @@ void bind_call(nb::module_& m) {
                             .delay_us = delay_us,
                             .pause_us = pause_us,
                             .threads = threads,
-                            .latency_us = std::move(latency_us)};
+                            .latency_us = std::move(latency_us),
+                            .releases_us = std::move(releases_us)};
           },
           "program"_a, "knobs"_a, "nbytes"_a, nb::kw_only(), "datatype"_a = "float", "op"_a = "sum",
           "root"_a = 0, "in_place"_a = false, "checked"_a = 0, "warmup"_a = 0, "timed"_a = 0,
           "seed"_a = 1, "delay_us"_a = 0, "pause_us"_a = 0, "threads"_a = 1, "pass_bytes"_a = 0,
-          "transfer_slots"_a = 0, "latency_us"_a = std::vector<double>{})
+          "transfer_slots"_a = 0, "latency_us"_a = std::vector<double>{},
+          "releases_us"_a = std::vector<double>{})
       .def_prop_ro("text", &write_call, "The call as worker processes read it.")
       .def(
           "check", [](const Call& call) { check(call); },

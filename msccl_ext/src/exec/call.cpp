@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "elements/check_data.h"
 #include "elements/element.h"
@@ -144,7 +145,13 @@ class Rank {
   double timed_run() {
     start_together(messages_, transport_, watch_, call_.pause_us);
     const Clock::time_point begin = Clock::now();
-    run(0, 0);
+    if (call_.releases_us.empty()) run(0, 0);
+    for (const double release_us : call_.releases_us) {
+      const std::chrono::duration<double, std::micro> from_begin(release_us);
+      std::this_thread::sleep_until(begin +
+                                    std::chrono::duration_cast<Clock::duration>(from_begin));
+      run(0, 0);
+    }
     return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
   }
 

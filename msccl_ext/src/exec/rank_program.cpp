@@ -15,6 +15,7 @@ constexpr std::int64_t kLeastPartOf = 64;  // prims_simple.h, as in docs/referen
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 40;
 constexpr double kMostLatencyUs = 1e7;
 constexpr std::int64_t kMostPauseUs = 1'000'000;
+constexpr std::int64_t kMostReleaseUs = 1'000'000'000;
 
 std::string name_of(const Program& p) { return "program '" + p.name.substr(0, 60) + "'"; }
 
@@ -72,6 +73,10 @@ void check_call(const Call& c) {
   if (c.pause_us < 0 || c.pause_us > kMostPauseUs)
     throw InputError("pause " + std::to_string(c.pause_us) + ": expected 0 to " +
                      std::to_string(kMostPauseUs) + " us");
+  for (const double us : c.releases_us)
+    if (!(us >= 0 && us <= static_cast<double>(kMostReleaseUs)))
+      throw InputError("release " + std::to_string(us) + ": expected 0 to " +
+                       std::to_string(kMostReleaseUs) + " us");
   check_latencies(c);
 }
 

@@ -78,7 +78,7 @@ std::string write_call(const Call& c) {
          line("warmup", c.warmup) + line("timed", c.timed) + line("seed", c.seed) +
          line("delay_us", c.delay_us) + line("pause_us", c.pause_us) +
          line("cpu_threads", c.threads) + line("latency_us", c.latency_us) +
-         to_xml(c.program, Dialect::kExecutor);
+         line("releases_us", c.releases_us) + to_xml(c.program, Dialect::kExecutor);
 }
 
 Call read_call(std::string_view text) {
@@ -103,6 +103,7 @@ Call read_call(std::string_view text) {
   c.pause_us = lines.number<std::int64_t>("pause_us");
   c.threads = lines.number<int>("cpu_threads");
   c.latency_us = lines.numbers("latency_us");
+  c.releases_us = lines.numbers("releases_us");
   c.program = parse_xml(lines.rest(), "program");
   return c;
 }

@@ -1,0 +1,82 @@
+"""What cross traffic needs of an emulated cluster: hosts outside the job, and control wires."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tuccl.emulation.plan import EmulationPlan, plan_emulation
+from tuccl.errors import InputError
+from tuccl.topology import CrossTraffic, Topology
+from tuccl.topology.cross_traffic import network_hops
+
+__all__ = ["as_emulated", "narrowest_link", "outside_ends", "with_bytes_scaled", "with_cross"]
+
+_MOST_WIRES = 250
+
+
+def with_cross(
+    topology: Topology, scale: float | None, cross: CrossTraffic | None
+) -> EmulationPlan:
+    """Return the emulated cluster with the hosts and control wires that ``cross`` needs.
+
+    Raises:
+        InputError: what `plan_emulation` raises, or an end of the traffic is none of the network.
+    """
+    if cross is None:
+        return plan_emulation(topology, scale)
+    plan = plan_emulation(topology, scale, outside_ends(topology, cross))
+    ports = {(port.src, port.dst): port for port in plan.ports}
+    links = dict.fromkeys(narrowest_link(topology, *pair) for pair in _pairs(cross))
+    if len(links) > _MOST_WIRES:
+        raise InputError(f"cross traffic fills {len(links)} links; {_MOST_WIRES} at most can be")
+    control = tuple(
+        msgspec.structs.replace(ports[link], device=f"wire{n}") for n, link in enumerate(links)
+    )
+    return msgspec.structs.replace(plan, control=control)
+
+
+def outside_ends(topology: Topology, cross: CrossTraffic) -> tuple[str, ...]:
+    """Return the switches that flows of ``cross`` start or end at, each once."""
+    ends = dict.fromkeys(end for pair in _pairs(cross) for end in pair)
+    return tuple(end for end in ends if topology.node(end).kind == "switch")
+
+
+def narrowest_link(topology: Topology, src: str, dst: str) -> tuple[str, str]:
+    """Return the ends of the narrowest link from ``src`` to ``dst``, of several the first."""
+    hop = min(network_hops(topology, src, dst), key=lambda hop: hop.bandwidth)
+    return hop.src, hop.dst
+
+
+def as_emulated(cross: CrossTraffic, plan: EmulationPlan) -> CrossTraffic:
+    """Return ``cross`` with its rates in GB/s scaled as the cluster's links are."""
+    sources = (
+        source
+        if source.gbs is None
+        else msgspec.structs.replace(source, gbs=source.gbs * plan.scale)
+        for source in cross.sources
+    )
+    return msgspec.structs.replace(cross, sources=tuple(sources))
+
+
+def with_bytes_scaled(cross: CrossTraffic, factor: float) -> CrossTraffic:
+    """Return ``cross`` with flows of so many times the bytes, for jobs whose bytes are scaled."""
+    sources = (
+        msgspec.structs.replace(
+            source,
+            nbytes=max(round(source.nbytes * factor), 1),
+            mean_bytes=source.mean_bytes * factor,
+            flows=tuple((at_us, max(round(size * factor), 1)) for at_us, size in source.flows),
+        )
+        for source in cross.sources
+    )
+    return msgspec.structs.replace(cross, sources=tuple(sources))
+
+
+def _pairs(cross: CrossTraffic) -> list[tuple[str, str]]:
+    """Return the ends of all flows; traffic of kind ``rate`` has none."""
+    return [
+        (origin, source.to)
+        for source in cross.sources
+        if source.kind != "rate"
+        for origin in source.origins
+    ]
