@@ -9,11 +9,11 @@ from tuccl.runtime.executors.executor import MSCCL_LOOP, StepLoop, Timing
 from tuccl.runtime.executors.measure import Effort, Operands
 from tuccl.runtime.executors.mpi import MpiExecutor
 from tuccl.runtime.executors.mpi_find import Mpi
+from tuccl.runtime.table.programs import chunks_between_hosts
 from tuccl.topology import Topology
 
 __all__ = ["EmulatedExecutor"]
 
-_SENDS = frozenset({"s", "rcs", "rrs", "rrcs"})
 _TIMEOUT_S = 60.0  # a slice may take seconds on a slow link
 _LEAST_CROSSED = 0.25  # of what the program sends between hosts; shared memory leaves nothing
 
@@ -113,11 +113,4 @@ class EmulatedExecutor(MpiExecutor):
         """Return what the program sends between hosts, in whole arrays."""
         hosts = self._emulation.plan.hosts
         host_of = {rank: host.host for host in hosts for rank in host.ranks}
-        chunks = sum(
-            step.count
-            for gpu in program.gpus
-            for block in gpu.threadblocks
-            for step in block.steps
-            if step.op in _SENDS and host_of[gpu.id] != host_of[block.send_peer]
-        )
-        return chunks / program.nchunks
+        return sum(chunks_between_hosts(program, host_of).values()) / program.nchunks

@@ -33,4 +33,7 @@ def nearest_points(
         for c in entry.candidates
         if c.knobs is not None and c.sketch and c.method in space.methods
     )
-    return list(dict.fromkeys(near))[:most]
+    points: dict[Point, None] = {}  # `nearest` may make programs: for no more than it takes
+    while len(points) < most and (point := next(near, None)) is not None:
+        points[point] = None
+    return list(points)

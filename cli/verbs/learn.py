@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 
 from tuccl.cli.arguments import add_json
-from tuccl.cli.output import columns, print_json_lines, say, warn
+from tuccl.cli.output import columns, print_json_lines, say, warn, write_text
+from tuccl.runtime import load_table
 from tuccl.runtime.table import ObservedTiming, merge_observed, observed_timings
 from tuccl.units import format_bytes
 
@@ -27,6 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="order the table's candidates by what was measured; refused while a job that"
         " `tuccl run` started uses it",
     )
+    parser.add_argument(
+        "--traffic",
+        metavar="FILE",
+        help="write the bytes that programs sent between hosts: `tuccl probe --traffic` reads them",
+    )
     add_json(parser)
 
 
@@ -40,6 +46,10 @@ def run(args: argparse.Namespace) -> int:
         print(as_columns(rows))
     else:
         say(f"{args.table}: no job measured anything with it yet")
+    if args.traffic:
+        from tuccl.eval import traffic_text
+
+        write_text(Path(args.traffic), traffic_text(load_table(Path(args.table)), rows))
     if args.write:
         changed = merge_observed(Path(args.table))
         say(f"{args.table}: {'written' if changed else 'nothing to change'}")

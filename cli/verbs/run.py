@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import shutil
 from pathlib import Path
 
 from tuccl.cli.arguments import add_prefer, topology_of
 from tuccl.cli.output import say, warn
-from tuccl.errors import InputError
-from tuccl.runtime import Table, load_table, run_command, run_environment
+from tuccl.errors import InputError, TucclError
+from tuccl.runtime import LookupTable, Table, load_table, run_command, run_environment
 from tuccl.runtime.jobs import (
     BOOTSTRAP_VARIABLES,
+    allocated_hosts,
     changed_machine,
     forwarding,
+    hosts_of,
+    is_table,
     rendezvous_address,
     rendezvous_server,
     shell_block,
+    table_for,
 )
 from tuccl.runtime.table import in_use
-from tuccl.topology import differences
+from tuccl.topology import Topology, differences
 
 # Of an older run in this shell: they would load another table with, or after, this one.
 LEFT_OVER = (
@@ -28,12 +33,32 @@ LEFT_OVER = (
     *("MSCCL_ALGO_DIR", "MSCCL_XML_FILES", "MSCCL_CONFIG"),
     *BOOTSTRAP_VARIABLES,
 )
+_MOST_S = 3600
 EXAMPLE = "tuccl run --table table/ -- mpirun -np 16 all_gather_perf -b 1K -e 1G -f 4"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.add_argument("--table", required=True, metavar="TABLE", help="folder of the table")
+    parser.add_argument(
+        "--table",
+        required=True,
+        metavar="TABLE",
+        help="folder of the table, or of several: that for the hosts which are there is loaded",
+    )
+    parser.add_argument(
+        "--elastic",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="if none of several tables is for them, derive one in S seconds (simulated) from the"
+        " nearest and keep it there; CMD starts without a table if that fails",
+    )
+    parser.add_argument(
+        "--hosts",
+        metavar="LIST",
+        help="the hosts that are there, as --topology or the tables name them (default: Slurm's;"
+        " without: all)",
+    )
     parser.add_argument(
         "--dialect",
         help="what runs the programs: executor, rccl (legacy: RCCL 2.28 and later run none) or "
@@ -87,12 +112,54 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("no command to start; expected -- CMD after the options")
     if shutil.which(command[0]) is None:
         raise InputError(f"{command[0][:80]!r} cannot be started: there is no such command")
-    stored = load_table(Path(args.table))
     now = topology_of(args.topology) if args.topology else None
+    if not is_table(args.table):
+        return run_with_one_of(args, command, now)
+    if args.elastic or args.hosts:
+        raise InputError(f"--elastic, --hosts: {args.table} is one table; name the folder it is in")
+    return run_checked(args, command, load_table(Path(args.table)), now)
+
+
+def run_with_one_of(args: argparse.Namespace, command: list[str], whole: Topology | None) -> int:
+    """Start the command with that of several tables which is for the machine as it is."""
+    if not 0 <= args.elastic <= _MOST_S:
+        raise InputError(f"--elastic {args.elastic:g}: expected seconds, 0 to {_MOST_S}")
+
+    def usable(table: LookupTable) -> bool:
+        by_plugin = table.dialect == "nccl"
+        return table.dialect != "mscclpp" and not (by_plugin and (args.cuda or args.scheduler))
+
+    hosts = hosts_of(args.hosts) if args.hosts else slurm_hosts()
+    try:
+        found = table_for(
+            args.table, hosts, all_gpus=True, whole=whole, seconds=args.elastic, usable=usable
+        )
+    except TucclError as error:
+        return run_without(command, str(error))
+    warn([found.note] if found.note else [])
+    return run_checked(args, command, found.table, None)
+
+
+def slurm_hosts() -> tuple[str, ...]:
+    """Return the hosts of the Slurm job that this runs in, () where it runs in none."""
+    try:
+        return allocated_hosts(os.environ)
+    except InputError:
+        return ()
+
+
+def run_without(command: list[str], why: str) -> int:
+    """Start the command without a table, on the runtime's defaults."""
+    warn([why, "CMD runs without the table, on the runtime's defaults; run `tuccl tune` again"])
+    return run_command(command, {}, without=LEFT_OVER)
+
+
+def run_checked(
+    args: argparse.Namespace, command: list[str], stored: Table, now: Topology | None
+) -> int:
+    """Start the command with the table, if the machine is still the one it was tuned for."""
     if changes := changed_machine(stored.topology, now):
-        warn([f"the machine changed since the table was tuned: {changes[0]}"])
-        warn(["CMD runs without the table, on the runtime's defaults; run `tuccl tune` again"])
-        return run_command(command, {}, without=LEFT_OVER)
+        return run_without(command, f"the machine changed since the table was tuned: {changes[0]}")
     if now is not None and (drift := differences(stored.topology, now)):
         warn([f"--topology drifted since the table was tuned: {drift[0]}"])
         warn(["the signature is the same and CMD has the table; `tuccl tune` may find faster ones"])

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
         rendezvous_address,
         rendezvous_server,
     )
+    from tuccl.runtime.jobs.changed_shape import FoundTable, is_table, present_topology, table_for
     from tuccl.runtime.jobs.hosts import (
         HOST_LAUNCHERS,
         HOST_TOOLS,
@@ -48,6 +49,7 @@ __all__ = [
     "BOOTSTRAP_VARIABLES",
     "HOST_LAUNCHERS",
     "HOST_TOOLS",
+    "FoundTable",
     "HostAnswer",
     "HostLauncher",
     "JobLauncher",
@@ -68,10 +70,12 @@ __all__ = [
     "host_command",
     "hosts_in_file",
     "hosts_of",
+    "is_table",
     "job_launcher",
     "plugin_environment",
     "plugin_path",
     "plugin_paths",
+    "present_topology",
     "probe_hosts",
     "read_lines",
     "read_log",
@@ -80,6 +84,7 @@ __all__ = [
     "run_command",
     "run_environment",
     "shell_block",
+    "table_for",
     "verdicts",
     "window_notes",
 ]

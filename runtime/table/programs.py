@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tuccl.program import Knobs, Program, default_buffer_bytes, max_safe_bytes, to_xml
@@ -10,9 +12,16 @@ from tuccl.runtime.table.entry import Candidate, KnobValues, Source, Statistics
 from tuccl.synth.lowering.limits import fork_end
 from tuccl.synth.model.problem import ScheduleChoice
 
-__all__ = ["ProgramFile", "placements", "program_candidate", "program_file"]
+__all__ = [
+    "ProgramFile",
+    "chunks_between_hosts",
+    "placements",
+    "program_candidate",
+    "program_file",
+]
 
 ALGORITHMS = "algorithms"
+_SENDS = frozenset({"s", "rcs", "rrs", "rrcs"})
 _NO_CHOICE = ScheduleChoice("", "", 0)
 
 
@@ -117,3 +126,14 @@ def _candidate_name(method: str, file: ProgramFile, knobs: Knobs) -> str:
         f"{method or 'program'}-{file.sha256[:8]}-{knobs.protocol}-c{knobs.channels}"
         f"-t{knobs.threads}-b{knobs.buffer_bytes}"
     )
+
+
+def chunks_between_hosts(program: Program, host_of: Mapping[int, str]) -> Counter[tuple[str, str]]:
+    """Return the chunks that ``program`` sends from each host to each other one."""
+    sent: Counter[tuple[str, str]] = Counter()
+    for gpu in program.gpus:
+        for block in gpu.threadblocks:
+            for step in block.steps:
+                if step.op in _SENDS and host_of[gpu.id] != host_of[block.send_peer]:
+                    sent[host_of[gpu.id], host_of[block.send_peer]] += step.count
+    return sent

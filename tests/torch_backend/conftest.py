@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import subprocess
 import sys
@@ -107,12 +108,14 @@ Outcome = tuple[int, str]
 def job(tmp_path: Path) -> Callable[..., list[Outcome]]:
     """Return a runner of jobs (ranks.py) on several ranks: exit codes and outputs by rank."""
 
+    starts = itertools.count()
+
     def run(names: str, ranks: int, *tables: Path, **settings: str) -> list[Outcome]:
         environment = {
             **{name: value for name, value in os.environ.items() if name != "RANK"},
             **settings,
             "WORLD_SIZE": str(ranks),
-            "STORE": str(tmp_path / "store"),
+            "STORE": str(tmp_path / f"store{next(starts)}"),
             "LOGS": str(tmp_path),
             "TUCCL_TABLE": os.pathsep.join(map(str, tables)),
             "OMP_NUM_THREADS": "1",

@@ -24,7 +24,7 @@ import tuccl.torch  # noqa: F401
 
 SIZE = int(os.environ["WORLD_SIZE"])
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_MODULES = ("jobs", "ddp_jobs", "compression_jobs", "gpu_jobs")
+_MODULES = ("jobs", "ddp_jobs", "compression_jobs", "elastic_jobs", "gpu_jobs")
 NAME = ""
 JOBS: dict[str, Callable[[], None]] = {}
 _references: list[dist.ProcessGroup] = []
@@ -75,6 +75,8 @@ def become(rank: int, names: str) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.environ["RANK"] = str(rank)
+    if "HOSTS" in os.environ:
+        os.environ["TUCCL_HOSTID"] = os.environ["HOSTS"].split(",")[rank]
     try:
         run(names)
         sys.stdout.flush()

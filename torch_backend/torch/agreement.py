@@ -12,10 +12,12 @@ from pathlib import Path
 import msgspec
 import torch.distributed as dist
 
-from tuccl.errors import InputError
-from tuccl.runtime import Table, load_table
+from tuccl.errors import InputError, TucclError
+from tuccl.runtime import LookupTable, Table, load_table
+from tuccl.runtime.jobs import is_table, table_for
+from tuccl.torch.options import Options, host_name
 
-__all__ = ["Refusal", "agree_on_table", "vote"]
+__all__ = ["Refusal", "agree_on_table", "present_tables", "vote"]
 
 _LARGEST = 256 << 20
 _YES, _NO = b"+", b"-"
@@ -29,16 +31,52 @@ class Refusal:
     reason: str
 
 
+def present_tables(
+    store: dist.Store, rank: int, size: int, options: Options, derive_s: float
+) -> tuple[tuple[str | Path, ...], str]:
+    """Return the tables for the hosts that are there, and what is to be said of them, on rank 0.
+
+    In the place of a folder of tables stands that of these hosts, if need be one derived in
+    ``derive_s`` seconds; other ranks only say where they are.
+
+    Raises:
+        dist.DistStoreError: a rank did not answer within the store's time.
+    """
+    store.set(f"host/{rank}", host_name())
+    if rank != 0 or all(map(is_table, options.tables)):
+        return options.tables, ""
+    hosts = [store.get(f"host/{other}").decode() for other in range(size)]
+    tables, notes = [], []
+    for folder in options.tables:
+        if is_table(folder):
+            tables.append(folder)
+            continue
+        try:
+            found = table_for(folder, hosts, seconds=derive_s, usable=_has_programs)
+        except TucclError as error:
+            notes.append(str(error))
+            continue
+        tables.append(found.table.folder)
+        notes.append(found.note)
+    return tuple(tables), "; ".join(filter(None, notes))
+
+
+def _has_programs(table: LookupTable) -> bool:
+    return table.dialect != "nccl"
+
+
 def agree_on_table(
-    store: dist.Store, rank: int, size: int, tables: Sequence[str | Path]
+    store: dist.Store, rank: int, size: int, tables: Sequence[str | Path], note: str = ""
 ) -> Table | Refusal:
     """Return the table that every rank has proven to hold, or why there is none.
+
+    ``note`` is what rank 0 knows of a table that is not among ``tables``.
 
     Raises:
         dist.DistStoreError: a rank did not answer within the store's time.
     """
     if rank == 0:
-        store.set("table", _offer(tables, size))
+        store.set("table", _offer(tables, size, note))
     answer = store.get("table")
     if answer[:1] != _YES:
         return Refusal(answer[1:].decode(errors="replace"))
@@ -70,7 +108,7 @@ def vote(
     return None
 
 
-def _offer(tables: Sequence[str | Path], size: int) -> bytes:
+def _offer(tables: Sequence[str | Path], size: int, note: str) -> bytes:
     """Value that rank 0 puts into the store: a table for ``size`` ranks, or why there is none."""
     others: list[int] = []
     try:
@@ -82,7 +120,7 @@ def _offer(tables: Sequence[str | Path], size: int) -> bytes:
     except (InputError, OSError) as error:
         return _NO + str(error).encode()[:1000]
     if not others:
-        return _NO + b"no table is named (TUCCL_TABLE, or pg_options)"
+        return _NO + (note or "no table is named (TUCCL_TABLE, or pg_options)").encode()[:1000]
     return _NO + f"no table is for {size} ranks, only for {sorted(set(others))}".encode()
 
 

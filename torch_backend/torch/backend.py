@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -13,7 +14,7 @@ import torch.distributed as dist
 
 from tuccl.errors import TucclError
 from tuccl.execution import Group, PeerListener
-from tuccl.torch.agreement import Refusal, agree_on_table, vote
+from tuccl.torch.agreement import Refusal, agree_on_table, present_tables, vote
 from tuccl.torch.gpus import GpuCollectives
 from tuccl.torch.group import TucclGroup
 from tuccl.torch.options import added_latencies, interface, options_of
@@ -44,9 +45,11 @@ def create_group(
     members = options.global_ranks_in_group or range(size)
     world = dist.get_world_size() if dist.is_initialized() else size
     latency_us = added_latencies(members, world)
-    outcome = _programs(
-        dist.PrefixStore("tuccl/", store), rank, size, group_options.tables, latency_us, limit
-    )
+    ours = dist.PrefixStore("tuccl/", store)
+    # Sub-groups take what is there: a job may make many.
+    derive_s = min(group_options.elastic_s, limit.total_seconds() / 2) if size == world else 0.0
+    tables, note = present_tables(ours, rank, size, group_options, derive_s)
+    outcome = _programs(ours, rank, size, tables, note, latency_us, limit)
     programs, group = (None, None) if isinstance(outcome, Refusal) else outcome
     if (
         isinstance(outcome, Refusal)
@@ -54,7 +57,9 @@ def create_group(
         and _matters(outcome, options.global_ranks_in_group)
     ):
         warnings.warn(f"tuccl: all goes to Gloo: {outcome.reason}", stacklevel=2)
-    gpus = GpuCollectives(dist.PrefixStore("gpus/", store), rank, size, group_options.tables)
+    elif note and tables and derive_s:
+        print(f"tuccl: torch: {note}", file=sys.stderr, flush=True)
+    gpus = GpuCollectives(dist.PrefixStore("gpus/", store), rank, size, tables)
     return TucclGroup(rank, size, limit, gloo, programs, group, gpus)
 
 
@@ -93,10 +98,11 @@ def _programs(
     rank: int,
     size: int,
     tables: Sequence[str | Path],
+    note: str,
     latency_us: Sequence[float],
     limit: timedelta,
 ) -> tuple[TablePrograms, Group] | Refusal:
-    stored = agree_on_table(store, rank, size, tables)
+    stored = agree_on_table(store, rank, size, tables, note)
     if isinstance(stored, Refusal):
         return stored
     programs = TablePrograms(stored, rank, latency_us)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,12 @@ import msgspec
 
 from tuccl.errors import InputError
 
-__all__ = ["Options", "added_latencies", "interface", "options_of"]
+__all__ = ["Options", "added_latencies", "host_name", "interface", "options_of"]
 
 TABLES = "TUCCL_TABLE"
+ELASTIC = "TUCCL_ELASTIC"
 LATENCIES = "TUCCL_LATENCIES"
+_MOST_S = 3600
 _INTERFACES = ("TUCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 
 
@@ -22,35 +25,49 @@ _INTERFACES = ("TUCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 class Options:
     """Options that ``pg_options`` may hold: the folders of tables.
 
-    The group uses the one with as many ranks as it has. Only its rank 0 reads them.
+    The group uses the one with as many ranks as it has. Of a folder that holds several tables it
+    uses that of the hosts that are there, derived in ``elastic_s`` seconds where there is none and
+    the group is the whole job; 0: all goes to Gloo then. Only its rank 0 reads them.
 
     >>> Options(("tables/world", "tables/pairs")).tables
     ('tables/world', 'tables/pairs')
     """
 
     tables: tuple[str | Path, ...] = ()
+    elastic_s: float = 0.0
 
 
 def options_of(given: object, environment: Mapping[str, str] = os.environ) -> Options:
-    """Return the options of a group: those given, or what ``TUCCL_TABLE`` names.
+    """Return the options of a group: those given, or ``TUCCL_TABLE`` and ``TUCCL_ELASTIC``.
 
     >>> options_of(None, {"TUCCL_TABLE": "a:b"}).tables
     ('a', 'b')
 
     Raises:
-        InputError: what was given says nothing of tables.
+        InputError: what was given says nothing of tables, or the time is none.
     """
     if given is None:
         named = environment.get(TABLES, "").split(os.pathsep)
-        return Options(tuple(name for name in named if name))
+        return Options(tuple(name for name in named if name), _elastic_s(environment))
     if isinstance(given, Options):
         return given
     if isinstance(given, str | Path):
-        return Options((given,))
+        return Options((given,), _elastic_s(environment))
     raise InputError(
         f"pg_options of type {type(given).__name__[:40]}: expected tuccl.torch.Options, or the "
         "path of a table"
     )
+
+
+def _elastic_s(environment: Mapping[str, str]) -> float:
+    text = environment.get(ELASTIC, "0")
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= _MOST_S:
+        raise InputError(f"{ELASTIC}={text[:40]!r}: expected seconds, 0 to {_MOST_S}")
+    return seconds
 
 
 def interface(environment: Mapping[str, str] = os.environ) -> str | None:
@@ -64,6 +81,11 @@ def interface(environment: Mapping[str, str] = os.environ) -> str | None:
         if chosen := environment.get(name, "").split(",")[0].strip():
             return chosen
     return None
+
+
+def host_name(environment: Mapping[str, str] = os.environ) -> str:
+    """Return the name of this rank's host: ``TUCCL_HOSTID``, or the system's."""
+    return environment.get("TUCCL_HOSTID") or socket.gethostname()
 
 
 def added_latencies(

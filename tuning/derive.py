@@ -1,0 +1,75 @@
+"""A table in seconds from that of a similar machine: its calls, and its best points first."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+from tuccl.errors import TucclError
+from tuccl.runtime import LookupTable, load_table
+from tuccl.synth import METHODS, Collective
+from tuccl.topology import Topology, load_topology
+from tuccl.tuning.final_round import tuned_size
+from tuccl.tuning.joint_search import tune
+from tuccl.tuning.options import TuneOptions
+
+__all__ = ["derive_table"]
+
+_BUDGET = 8  # of which a quarter are points of the other table
+_SLOW = ("fewstep", "taccl")  # which start a solver
+_SHARE = 0.6  # of the time is for searching, the rest for what starts and ends a tune
+
+
+def derive_table(
+    topology: Topology, start: LookupTable, path: str | os.PathLike[str], seconds: float
+) -> None:
+    """Write a table of ``topology`` for the calls of ``start``, simulated, within ``seconds``.
+
+    It is written after each collective, so that whatever ends this leaves a whole table.
+
+    Raises:
+        TucclError: not even one collective could be tuned.
+    """
+    deadline = time.monotonic() + _SHARE * seconds
+    tabled = {c.method for c in start.candidates}
+    methods = [m for m in METHODS if m not in _SLOW]
+    methods = [m for m in methods if m in tabled] or methods
+    options = TuneOptions(
+        budget=_BUDGET, dialect=start.dialect, methods=tuple(methods), start=start
+    )
+    for call, sizes in _calls(start, topology.ranks).items():
+        left = max(deadline - time.monotonic(), 0.5)
+        try:
+            tune(topology, call, sizes, "sim", replace(options, seconds=left), path=path)
+        except TucclError:
+            if not Path(path).exists():
+                raise
+            break
+
+
+def _calls(table: LookupTable, ranks: int) -> dict[Collective, list[int]]:
+    """The sizes of each collective and root that ``table`` was tuned for, as ``ranks`` call it."""
+    calls: defaultdict[Collective, set[int]] = defaultdict(set)
+    for entry in table.entries:
+        if (entry.root or 0) < ranks:
+            calls[Collective(entry.collective, ranks, entry.root or 0)].add(tuned_size(entry))
+    return {call: sorted(sizes) for call, sizes in calls.items()}
+
+
+def main(machine: str, start: str, path: str, seconds: str) -> None:
+    """Derive the table ``path`` for the topology ``machine`` from ``start``, or end in time."""
+    signal.setitimer(signal.ITIMER_REAL, float(seconds))  # whoever waits for it may be gone
+    try:
+        topology, stored = load_topology(Path(machine)), load_table(Path(start))
+        derive_table(topology, stored.lookup, path, float(seconds))
+    except TucclError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
