@@ -9,7 +9,7 @@ from tuccl.runtime.executors.executor import MSCCL_LOOP, StepLoop, Timing
 from tuccl.runtime.executors.measure import Effort, Operands
 from tuccl.runtime.executors.mpi import MpiExecutor
 from tuccl.runtime.executors.mpi_find import Mpi
-from tuccl.runtime.table.programs import chunks_between_hosts
+from tuccl.runtime.table.programs import sent_chunks
 from tuccl.topology import Topology
 
 __all__ = ["EmulatedExecutor"]
@@ -113,4 +113,4 @@ class EmulatedExecutor(MpiExecutor):
         """Return what the program sends between hosts, in whole arrays."""
         hosts = self._emulation.plan.hosts
         host_of = {rank: host.host for host in hosts for rank in host.ranks}
-        return sum(chunks_between_hosts(program, host_of).values()) / program.nchunks
+        return sum(sent_chunks(program, host_of).values()) / program.nchunks

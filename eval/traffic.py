@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from tuccl.errors import InputError
 from tuccl.runtime import Table
 from tuccl.runtime.table import ObservedTiming
-from tuccl.runtime.table.programs import chunks_between_hosts
+from tuccl.runtime.table.programs import sent_chunks
 from tuccl.tuning.final_round import tuned_size
 
 __all__ = ["traffic_text"]
@@ -29,7 +29,7 @@ def traffic_text(table: Table, rows: Iterable[ObservedTiming]) -> str:
         entry = table.entries[row.entry]
         if (program := table.program(entry.candidates[row.place])) is not None:
             each = row.calls * tuned_size(entry) // program.nchunks
-            for hosts, chunks in chunks_between_hosts(program, host_of).items():
+            for hosts, chunks in sent_chunks(program, host_of).items():
                 nbytes[hosts] += chunks * each
     if not nbytes:
         raise InputError(f"{table.folder}: no job was seen to send by a program between hosts")

@@ -21,7 +21,7 @@ from tuccl.tuning.options import TuneOptions
 __all__ = ["derive_table"]
 
 _BUDGET = 8  # of which a quarter are points of the other table
-_SLOW = ("fewstep", "taccl")  # which start a solver
+_SLOW = {"fewstep", "taccl"}  # which start a solver
 _SHARE = 0.6  # of the time is for searching, the rest for what starts and ends a tune
 
 
@@ -36,12 +36,11 @@ def derive_table(
         TucclError: not even one collective could be tuned.
     """
     deadline = time.monotonic() + _SHARE * seconds
-    tabled = {c.method for c in start.candidates}
-    methods = [m for m in METHODS if m not in _SLOW]
-    methods = [m for m in methods if m in tabled] or methods
-    options = TuneOptions(
-        budget=_BUDGET, dialect=start.dialect, methods=tuple(methods), start=start
-    )
+    quick, tabled = {*METHODS} - _SLOW, {c.method for c in start.candidates}
+    methods = tuple(sorted(quick & tabled or quick))
+    options = TuneOptions(budget=_BUDGET, dialect=start.dialect, methods=methods, start=start)
+    if start.dialect == "nccl":  # which has no programs
+        options = TuneOptions(budget=_BUDGET, dialect="nccl")
     for call, sizes in _calls(start, topology.ranks).items():
         left = max(deadline - time.monotonic(), 0.5)
         try:
@@ -53,7 +52,7 @@ def derive_table(
 
 
 def _calls(table: LookupTable, ranks: int) -> dict[Collective, list[int]]:
-    """The sizes of each collective and root that ``table`` was tuned for, as ``ranks`` call it."""
+    """The sizes that ``table`` was tuned for, by collective and root."""
     calls: defaultdict[Collective, set[int]] = defaultdict(set)
     for entry in table.entries:
         if (entry.root or 0) < ranks:
@@ -65,8 +64,7 @@ def main(machine: str, start: str, path: str, seconds: str) -> None:
     """Derive the table ``path`` for the topology ``machine`` from ``start``, or end in time."""
     signal.setitimer(signal.ITIMER_REAL, float(seconds))  # whoever waits for it may be gone
     try:
-        topology, stored = load_topology(Path(machine)), load_table(Path(start))
-        derive_table(topology, stored.lookup, path, float(seconds))
+        derive_table(load_topology(machine), load_table(start).lookup, path, float(seconds))
     except TucclError as error:
         sys.exit(str(error))
 

@@ -11,10 +11,9 @@ from pathlib import Path
 from tuccl.cli.arguments import add_prefer, topology_of
 from tuccl.cli.output import say, warn
 from tuccl.errors import InputError, TucclError
-from tuccl.runtime import LookupTable, Table, load_table, run_command, run_environment
+from tuccl.runtime import Table, load_table, run_command, run_environment
 from tuccl.runtime.jobs import (
     BOOTSTRAP_VARIABLES,
-    allocated_hosts,
     changed_machine,
     forwarding,
     hosts_of,
@@ -33,7 +32,6 @@ LEFT_OVER = (
     *("MSCCL_ALGO_DIR", "MSCCL_XML_FILES", "MSCCL_CONFIG"),
     *BOOTSTRAP_VARIABLES,
 )
-_MOST_S = 3600
 EXAMPLE = "tuccl run --table table/ -- mpirun -np 16 all_gather_perf -b 1K -e 1G -f 4"
 
 
@@ -113,58 +111,35 @@ def run(args: argparse.Namespace) -> int:
     if shutil.which(command[0]) is None:
         raise InputError(f"{command[0][:80]!r} cannot be started: there is no such command")
     now = topology_of(args.topology) if args.topology else None
-    if not is_table(args.table):
-        return run_with_one_of(args, command, now)
-    if args.elastic or args.hosts:
+    several = not is_table(args.table)
+    if not several and (args.elastic or args.hosts):
         raise InputError(f"--elastic, --hosts: {args.table} is one table; name the folder it is in")
-    return run_checked(args, command, load_table(Path(args.table)), now)
-
-
-def run_with_one_of(args: argparse.Namespace, command: list[str], whole: Topology | None) -> int:
-    """Start the command with that of several tables which is for the machine as it is."""
-    if not 0 <= args.elastic <= _MOST_S:
-        raise InputError(f"--elastic {args.elastic:g}: expected seconds, 0 to {_MOST_S}")
-
-    def usable(table: LookupTable) -> bool:
-        by_plugin = table.dialect == "nccl"
-        return table.dialect != "mscclpp" and not (by_plugin and (args.cuda or args.scheduler))
-
-    hosts = hosts_of(args.hosts) if args.hosts else slurm_hosts()
-    try:
-        found = table_for(
-            args.table, hosts, all_gpus=True, whole=whole, seconds=args.elastic, usable=usable
-        )
-    except TucclError as error:
-        return run_without(command, str(error))
-    warn([found.note] if found.note else [])
-    return run_checked(args, command, found.table, None)
-
-
-def slurm_hosts() -> tuple[str, ...]:
-    """Return the hosts of the Slurm job that this runs in, () where it runs in none."""
-    try:
-        return allocated_hosts(os.environ)
-    except InputError:
-        return ()
-
-
-def run_without(command: list[str], why: str) -> int:
-    """Start the command without a table, on the runtime's defaults."""
-    warn([why, "CMD runs without the table, on the runtime's defaults; run `tuccl tune` again"])
-    return run_command(command, {}, without=LEFT_OVER)
-
-
-def run_checked(
-    args: argparse.Namespace, command: list[str], stored: Table, now: Topology | None
-) -> int:
-    """Start the command with the table, if the machine is still the one it was tuned for."""
-    if changes := changed_machine(stored.topology, now):
-        return run_without(command, f"the machine changed since the table was tuned: {changes[0]}")
+    stored, note = one_of_several(args, now) if several else (load_table(Path(args.table)), "")
+    now = None if several else now  # which the choice has heeded
+    if stored is not None and (changes := changed_machine(stored.topology, now)):
+        stored, note = None, f"the machine changed since the table was tuned: {changes[0]}"
+    warn([note] if note else [])
+    if stored is None:
+        warn(["CMD runs without the table, on the runtime's defaults; run `tuccl tune` again"])
+        return run_command(command, {}, without=LEFT_OVER)
     if now is not None and (drift := differences(stored.topology, now)):
         warn([f"--topology drifted since the table was tuned: {drift[0]}"])
         warn(["the signature is the same and CMD has the table; `tuccl tune` may find faster ones"])
     with in_use(stored.folder):
         return run_with_table(args, command, stored)
+
+
+def one_of_several(args: argparse.Namespace, whole: Topology | None) -> tuple[Table | None, str]:
+    """Return that of several tables which is for the machine as it is, and notes, or why none."""
+    others = {"mscclpp", "nccl"} if args.cuda or args.scheduler else {"mscclpp"}
+    listed = args.hosts or os.environ.get("SLURM_JOB_NODELIST")
+    hosts = hosts_of(listed) if listed else ()
+    try:
+        return table_for(
+            args.table, hosts, all_gpus=True, whole=whole, seconds=args.elastic, without=others
+        )
+    except (TucclError, OSError) as error:
+        return None, str(error)
 
 
 def run_with_table(args: argparse.Namespace, command: list[str], stored: Table) -> int:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
         rendezvous_address,
         rendezvous_server,
     )
-    from tuccl.runtime.jobs.changed_shape import FoundTable, is_table, present_topology, table_for
+    from tuccl.runtime.jobs.changed_shape import is_table, present_topology, table_for
     from tuccl.runtime.jobs.hosts import (
         HOST_LAUNCHERS,
         HOST_TOOLS,
@@ -49,7 +49,6 @@ __all__ = [
     "BOOTSTRAP_VARIABLES",
     "HOST_LAUNCHERS",
     "HOST_TOOLS",
-    "FoundTable",
     "HostAnswer",
     "HostLauncher",
     "JobLauncher",

@@ -12,13 +12,7 @@ from tuccl.runtime.table.entry import Candidate, KnobValues, Source, Statistics
 from tuccl.synth.lowering.limits import fork_end
 from tuccl.synth.model.problem import ScheduleChoice
 
-__all__ = [
-    "ProgramFile",
-    "chunks_between_hosts",
-    "placements",
-    "program_candidate",
-    "program_file",
-]
+__all__ = ["ProgramFile", "placements", "program_candidate", "program_file", "sent_chunks"]
 
 ALGORITHMS = "algorithms"
 _SENDS = frozenset({"s", "rcs", "rrs", "rrcs"})
@@ -128,7 +122,7 @@ def _candidate_name(method: str, file: ProgramFile, knobs: Knobs) -> str:
     )
 
 
-def chunks_between_hosts(program: Program, host_of: Mapping[int, str]) -> Counter[tuple[str, str]]:
+def sent_chunks(program: Program, host_of: Mapping[int, str]) -> Counter[tuple[str, str]]:
     """Return the chunks that ``program`` sends from each host to each other one."""
     sent: Counter[tuple[str, str]] = Counter()
     for gpu in program.gpus:

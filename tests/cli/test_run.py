@@ -17,7 +17,14 @@ from tests.runtime.conftest import HAND
 from tests.runtime.nccl.test_nccl_table import nccl_table
 from tuccl.cli import main
 from tuccl.runtime import load_table, plugin_path, save_table
-from tuccl.topology import load_profile, load_topology, save_topology
+from tuccl.topology import (
+    join,
+    keep_gpus,
+    load_profile,
+    load_topology,
+    save_topology,
+    signature,
+)
 
 PRINT = "import json, os, sys; json.dump(dict(os.environ), open(sys.argv[1], 'w'))"
 
@@ -178,3 +185,42 @@ def test_torchrun_gets_other_hosts(
     torchrun.chmod(0o755)
     assert main(["run", "--table", str(tables.stock), "--", str(torchrun), "a.py"]) == 0
     assert "start it by `tuccl run` on every host" in capsys.readouterr().err
+
+
+def several(folder: Path, hosts: int, name: str) -> Path:
+    """A folder of tables with one of NCCL's own choices for so many hosts of two GPUs."""
+    topology = join(keep_gpus(load_profile("ndv2"), range(2)), hosts)
+    here = {"signature": signature(topology), "ranks": topology.ranks, "hosts": hosts}
+    save_table(replace(nccl_table(HAND), **here), folder / name, topology, [])
+    return folder
+
+
+def test_of_several_tables_that_of_the_hosts_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables = several(several(tmp_path / "tables", 4, "four"), 3, "three")
+    words = ["--table", str(tables), "--hosts"]
+    assert seen_by(tmp_path, *words, "n0,n3,n2", "--")["TUCCL_TABLE"] == str(tables / "three")
+    assert seen_by(tmp_path, *words, "a,b,c,d", "--")["TUCCL_TABLE"] == str(tables / "four")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "node[4-6]")
+    assert seen_by(tmp_path, *words[:2], "--")["TUCCL_TABLE"] == str(tables / "three")
+    capsys.readouterr()
+    assert "TUCCL_TABLE" not in seen_by(tmp_path, *words, "n1,n2", "--")
+    assert "no table is for 4 ranks on 2 hosts" in capsys.readouterr().err
+
+
+def test_a_lost_host_gets_a_table_in_time_or_the_defaults(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables = several(tmp_path / "tables", 4, "four")
+    words = ["--table", str(tables), "--hosts", "n0,n1,n2", "--elastic"]
+    assert "TUCCL_TABLE" not in seen_by(tmp_path, *words, "0.05", "--")
+    assert "none could be derived: not done after 0.05 s" in capsys.readouterr().err
+    seen = seen_by(tmp_path, *words, "100", "--")
+    derived = load_table(seen["TUCCL_TABLE"])
+    assert (derived.lookup.ranks, derived.lookup.hosts, derived.lookup.dialect) == (6, 3, "nccl")
+    assert seen["TUCCL_SIGNATURE"] == signature(derived.topology)
+    assert "derived in" in capsys.readouterr().err
+    assert seen_by(tmp_path, *words, "0", "--")["TUCCL_TABLE"] == seen["TUCCL_TABLE"]
+    assert main(["run", "--table", str(tables / "four"), "--elastic", "9", "--", "true"]) == 2
+    assert "is one table; name the folder it is in" in capsys.readouterr().err

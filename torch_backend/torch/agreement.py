@@ -13,7 +13,7 @@ import msgspec
 import torch.distributed as dist
 
 from tuccl.errors import InputError, TucclError
-from tuccl.runtime import LookupTable, Table, load_table
+from tuccl.runtime import Table, load_table
 from tuccl.runtime.jobs import is_table, table_for
 from tuccl.torch.options import Options, host_name
 
@@ -43,26 +43,22 @@ def present_tables(
         dist.DistStoreError: a rank did not answer within the store's time.
     """
     store.set(f"host/{rank}", host_name())
-    if rank != 0 or all(map(is_table, options.tables)):
+    if rank != 0:
         return options.tables, ""
     hosts = [store.get(f"host/{other}").decode() for other in range(size)]
-    tables, notes = [], []
+    tables: list[str | Path] = []
+    notes = []
     for folder in options.tables:
-        if is_table(folder):
-            tables.append(folder)
-            continue
         try:
-            found = table_for(folder, hosts, seconds=derive_s, usable=_has_programs)
-        except TucclError as error:
+            if is_table(folder):
+                tables.append(folder)
+            else:
+                found, note = table_for(folder, hosts, seconds=derive_s, without=("nccl",))
+                tables.append(found.folder)
+                notes += [note] * bool(note)
+        except (TucclError, OSError) as error:
             notes.append(str(error))
-            continue
-        tables.append(found.table.folder)
-        notes.append(found.note)
-    return tuple(tables), "; ".join(filter(None, notes))
-
-
-def _has_programs(table: LookupTable) -> bool:
-    return table.dialect != "nccl"
+    return tuple(tables), "; ".join(notes)
 
 
 def agree_on_table(
