@@ -42,6 +42,7 @@ HOSTS, EACH = 4, 2
 MBPS, SLOWER = 200.0, 4
 COLLECTIVES = ("allreduce", "allgather", "reduce-scatter")
 SIZES = "64K:4M:x8"
+METHODS = ("greedy", "hierarchical2", "hierarchical-rings", "ring")
 COUNTS = (3_000, 16_384, 131_072)  # floats
 STEPS, LATEST_S, LIMIT_S = 4, 4.0, 120.0
 
@@ -149,7 +150,7 @@ def step_is_right(step: int, rank: int, size: int) -> bool:
         dist.all_gather(parts, given[rank])
         right &= all(map(torch.equal, parts, given))
         share = torch.empty(count // size)
-        dist.reduce_scatter_tensor(share, given[rank][: count // size * size].clone())
+        dist.reduce_scatter_single(share, given[rank][: count // size * size].clone())
         right &= torch.equal(share, total[count // size * rank :][: count // size])
     return right
 
@@ -223,7 +224,7 @@ class Trials:
         self.topology, self.emulation, self.place = cluster(), emulation, place
         self.random, self.derive_s = random.Random(seed), derive_s
         self.first, self.tables = place / "first", place / "tables"
-        options = TuneOptions(budget=20)
+        options = TuneOptions(budget=12, methods=METHODS)
         tune(self.topology, COLLECTIVES, SIZES, options=options, path=self.first / "four")
         own = {**os.environ, **emulation.environment, "OMP_NUM_THREADS": "1"}
         self.hosts = [
@@ -295,7 +296,7 @@ class Trials:
         self.counts["by programs"] += facts["counts"]["program"] > 0
         if outcome == "derived":
             self.seconds[kind].append(facts["seconds"])
-        for text in facts["said"]:
+        for text in (text for text in facts["said"] if "tuccl" in text):
             print(f"  {kind}: {text}", flush=True)
 
 
@@ -333,6 +334,7 @@ def main() -> int:
             stack.callback(host.close)
         for number in range(args.times):
             trials.trial(afresh=number % 2 == 0)
+            print(f"{number + 1} of {args.times}", file=sys.stderr, flush=True)
         load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
         print(f"# {emulation.label}; load of {os.cpu_count()} cores at the end {load}")
         print(columns(["", "jobs that started again"], list(rows(trials, args.times))))

@@ -12,12 +12,14 @@ from types import SimpleNamespace
 import pytest
 
 from tests.runtime.nccl.test_nccl_table import nccl_table
+from tests.torch_backend.conftest import write_table
 from tuccl.cli import main
 from tuccl.errors import InputError
 from tuccl.runtime import load_table, save_table
 from tuccl.runtime.table import in_use, merge_observed, observed_timings
 from tuccl.runtime.table.text import table_text
 from tuccl.selection import Selector
+from tuccl.topology.probing import read_use
 
 
 @pytest.fixture
@@ -118,6 +120,7 @@ _MERGES = """
 import sys
 from pathlib import Path
 from tuccl.selection import Selector
+from tuccl.topology.probing import read_use
 from tuccl.runtime.table import load_table, merge_observed
 from tuccl.runtime.table.text import table_text
 folder = Path(sys.argv[1])
@@ -158,3 +161,17 @@ def test_learn_prints_and_writes(table: Path, capsys: pytest.CaptureFixture[str]
     assert names(table)[0].startswith("nccl-Tree")
     assert main(["learn", str(table), "--write"]) == 0
     assert "nothing to change" in capsys.readouterr().err
+
+
+def test_bytes_between_hosts_are_what_probe_prunes_by(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_table(tmp_path / "pair", 2, 1, largest=1 << 20, collectives=("allgather",))
+    file = tmp_path / "traffic.txt"
+    assert main(["learn", str(folder), "--traffic", str(file)]) == 2
+    assert "no job was seen to send by a program between hosts" in capsys.readouterr().err
+    learn(folder, (0, 5.0))
+    calls = observed_timings(folder)[0][0].calls
+    assert main(["learn", str(folder), "--traffic", str(file)]) == 0
+    size = 1 << 10  # the middle of the entry's sizes; each of two hosts sends its half
+    assert read_use(file) == {frozenset({"n0", "n1"}): calls * size}
