@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import time
@@ -25,9 +24,7 @@ _SLOW = {"fewstep", "taccl"}  # which start a solver
 _SHARE = 0.6  # of the time is for searching, the rest for what starts and ends a tune
 
 
-def derive_table(
-    topology: Topology, start: LookupTable, path: str | os.PathLike[str], seconds: float
-) -> None:
+def derive_table(topology: Topology, start: LookupTable, path: Path, seconds: float) -> None:
     """Write a table of ``topology`` for the calls of ``start``, simulated, within ``seconds``.
 
     It is written after each collective, so that whatever ends this leaves a whole table.
@@ -41,30 +38,25 @@ def derive_table(
     options = TuneOptions(budget=_BUDGET, dialect=start.dialect, methods=methods, start=start)
     if start.dialect == "nccl":  # which has no programs
         options = TuneOptions(budget=_BUDGET, dialect="nccl")
-    for call, sizes in _calls(start, topology.ranks).items():
+    calls: defaultdict[Collective, set[int]] = defaultdict(set)
+    for entry in start.entries:
+        if (root := entry.root or 0) < topology.ranks:
+            calls[Collective(entry.collective, topology.ranks, root)].add(tuned_size(entry))
+    for call, sizes in calls.items():
         left = max(deadline - time.monotonic(), 0.5)
         try:
             tune(topology, call, sizes, "sim", replace(options, seconds=left), path=path)
         except TucclError:
-            if not Path(path).exists():
+            if not path.exists():
                 raise
             break
-
-
-def _calls(table: LookupTable, ranks: int) -> dict[Collective, list[int]]:
-    """The sizes that ``table`` was tuned for, by collective and root."""
-    calls: defaultdict[Collective, set[int]] = defaultdict(set)
-    for entry in table.entries:
-        if (entry.root or 0) < ranks:
-            calls[Collective(entry.collective, ranks, entry.root or 0)].add(tuned_size(entry))
-    return {call: sorted(sizes) for call, sizes in calls.items()}
 
 
 def main(machine: str, start: str, path: str, seconds: str) -> None:
     """Derive the table ``path`` for the topology ``machine`` from ``start``, or end in time."""
     signal.setitimer(signal.ITIMER_REAL, float(seconds))  # whoever waits for it may be gone
     try:
-        derive_table(load_topology(machine), load_table(start).lookup, path, float(seconds))
+        derive_table(load_topology(machine), load_table(start).lookup, Path(path), float(seconds))
     except TucclError as error:
         sys.exit(str(error))
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
         rendezvous_address,
         rendezvous_server,
     )
-    from tuccl.runtime.jobs.changed_shape import is_table, present_topology, table_for
+    from tuccl.runtime.jobs.changed_shape import is_table, table_for
     from tuccl.runtime.jobs.hosts import (
         HOST_LAUNCHERS,
         HOST_TOOLS,
@@ -74,7 +74,6 @@ __all__ = [
     "plugin_environment",
     "plugin_path",
     "plugin_paths",
-    "present_topology",
     "probe_hosts",
     "read_lines",
     "read_log",

@@ -21,7 +21,6 @@ from tuccl.topology.files import load_topology, save_topology
 __all__ = ["is_table", "present_topology", "table_for"]
 
 _MOST_CHOICES = 64  # of hosts under other names, that must all be alike
-_MOST_S = 3600.0
 
 
 def is_table(folder: str | os.PathLike[str]) -> bool:
@@ -70,7 +69,7 @@ def table_for(
     reason = f"no table is for {now.ranks} ranks on {len(now.hosts)} hosts: {folder}"
     if seconds > 0:
         try:
-            return _derived(Path(folder), tables, now, min(seconds, _MOST_S))
+            return _derived(Path(folder), tables, now, min(seconds, 3600.0))
         except TucclError as error:
             reason += f" has none, and none could be derived: {error}"
     if alike:

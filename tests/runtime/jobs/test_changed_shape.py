@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from tests.torch_backend.conftest import machine, write_table
 from tuccl.errors import InputError
 from tuccl.runtime import load_table, save_table
-from tuccl.runtime.jobs import changed_shape, present_topology, table_for
+from tuccl.runtime.jobs import changed_shape
+from tuccl.runtime.jobs.changed_shape import present_topology, table_for
 from tuccl.runtime.jobs.child_tree import Finished
 from tuccl.topology import (
     Topology,
