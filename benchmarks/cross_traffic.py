@@ -4,7 +4,7 @@
 
 Four emulated hosts of a rank each, their NICs at 200 Mb/s, all-reduce by a ring while the switch's
 port to the first host also carries long flows, web traffic or bursts. All points are measured in
-turns, each with a control run: the same traffic on a wire that no rank uses. Where that slows
+turns, each with a control run: the same traffic on a link that no rank uses. Where that slows
 iterations by over 5 %, the processors are short and the point is refused. `--short` takes about 5
 minutes, all 25. `--raw` writes every iteration's time.
 """
@@ -71,7 +71,7 @@ class Point(msgspec.Struct, frozen=True):
 
 
 class Samples(msgspec.Struct):
-    """What was measured at a point: times in us, rates in Mb/s."""
+    """Samples of a point: times in us, rates in Mb/s."""
 
     times_us: list[float] = []
     control_us: list[float] = []

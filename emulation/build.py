@@ -44,7 +44,7 @@ _CONTROLS = {
 # Routes name Cubic since namespaces may not choose what their machine does not allow users.
 _LOSSY = {"net/ipv4/tcp_wmem": "4096 16384 4194304"}
 _LOSSY_ROUTE = " rto_min 5ms congctl cubic"
-CONTROL = ("ca", "cb")  # the endings of the two namespaces that control wires join
+CONTROL = ("ca", "cb")  # the endings of the two namespaces that control links join
 _FILTERS = Path("/proc/sys/net/bridge")  # there where the kernel filters what crosses bridges
 _UNFILTERED = {
     f"net/bridge/bridge-nf-call-{tables}": "0" for tables in ("iptables", "ip6tables", "arptables")
@@ -147,7 +147,7 @@ def _addressed(plan: EmulationPlan, device: str, address: str, bits: int) -> lis
 
 
 def join_control(plan: EmulationPlan, spaces: Mapping[str, str]) -> None:
-    """Join the namespaces `CONTROL` by a wire for each of the plan's control rates."""
+    """Join the namespaces `CONTROL` by a link for each of the plan's control rates."""
     near, far = (spaces[ending] for ending in CONTROL)
     for space in (near, far):
         set_controls(space, _controls(plan))
@@ -170,9 +170,9 @@ def join_control(plan: EmulationPlan, spaces: Mapping[str, str]) -> None:
         shape(ports, spaces, plan.queue_bytes)
 
 
-def control_address(wire: int, side: int) -> str:
-    """Return the address of one end of a control wire."""
-    return f"10.78.{wire}.{side + 1}"
+def control_address(control: int, side: int) -> str:
+    """Return the address of one end of a control link."""
+    return f"10.78.{control}.{side + 1}"
 
 
 def _other_rails(plan: EmulationPlan, host: EmulatedHost) -> dict[str, str]:

@@ -29,7 +29,7 @@ _MOST_SLOWED = 1.05
 class CrossExecutor(EmulatedExecutor):
     """Runs programs beside the cross traffic of the emulation; a time is the mean of all runs.
 
-    Before the first time of a size, the same traffic is played on control wires, which no rank
+    Before the first time of a size, the same traffic is played on control links, which no rank
     uses: where that slows the program by over 5 %, the processors are short, and the times would
     say nothing of links.
     """

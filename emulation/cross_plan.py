@@ -1,4 +1,4 @@
-"""What cross traffic needs of an emulated cluster: hosts outside the job, and control wires."""
+"""Parts of an emulated cluster that cross traffic needs: hosts outside the job, control links."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_WIRES = 250
 def with_cross(
     topology: Topology, scale: float | None, cross: CrossTraffic | None
 ) -> EmulationPlan:
-    """Return the emulated cluster with the hosts and control wires that ``cross`` needs.
+    """Return the emulated cluster with the hosts and control links that ``cross`` needs.
 
     Raises:
         InputError: what `plan_emulation` raises, or an end of the traffic is none of the network.
@@ -30,7 +30,7 @@ def with_cross(
     if len(links) > _MOST_WIRES:
         raise InputError(f"cross traffic fills {len(links)} links; {_MOST_WIRES} at most can be")
     control = tuple(
-        msgspec.structs.replace(ports[link], device=f"wire{n}") for n, link in enumerate(links)
+        msgspec.structs.replace(ports[link], device=f"control{n}") for n, link in enumerate(links)
     )
     return msgspec.structs.replace(plan, control=control)
 

@@ -40,7 +40,7 @@ _LEAST_BPS = 1e6  # a slower link is not emulated
 class EmulatedTraffic:
     """The cross traffic of an emulated cluster that is up, from the ``with`` statement to its end.
 
-    ``on_control`` plays the same flows on the control wires, which no host of the job uses: they
+    ``on_control`` plays the same flows on the control links, which no host of the job uses: they
     load the processors alike and the network not at all.
     """
 
@@ -52,7 +52,7 @@ class EmulatedTraffic:
         Args:
             emulation: a cluster that is up.
             cross: other traffic than the cluster was made for, between the same ends.
-            on_control: play it on the control wires.
+            on_control: play it on the control links.
 
         Raises:
             InputError: the emulation has no cross traffic, or it has too many flows.
@@ -195,10 +195,10 @@ class EmulatedTraffic:
     def _control_places(self, pairs: list[tuple[str, str]]) -> _Places:
         near, far = (self._emulation.space(ending) for ending in CONTROL)
         links = [(port.src, port.dst) for port in self._emulation.plan.control]
-        wires = [links.index(narrowest_link(self._topology, *pair)) for pair in pairs]
+        controls = [links.index(narrowest_link(self._topology, *pair)) for pair in pairs]
         return {
-            pair: ((near, control_address(wire, 0)), (far, control_address(wire, 1)))
-            for pair, wire in zip(pairs, wires, strict=True)
+            pair: ((near, control_address(control, 0)), (far, control_address(control, 1)))
+            for pair, control in zip(pairs, controls, strict=True)
         }
 
     def _say(self, text: str) -> None:

@@ -84,7 +84,7 @@ class EmulationPlan(msgspec.Struct, frozen=True):
         outside: hosts outside the job, named after the switch that they are at, one NIC each.
         outside_ports: two an outside host, without a rate.
         outside_reaches: (NIC, NIC) pairs of which one is an outside host's.
-        control: a wire of its own for each link that cross traffic fills, by whose ends and rate
+        control: a link of its own for each link that cross traffic fills, by whose ends and rate
             it is called; it joins nothing else (see `emulation.cross_traffic`).
         queue_bytes: what waits at a port at most; 0: so much that none is ever lost.
     """

@@ -159,7 +159,7 @@ class SketchSpace:
 
     @cached_property
     def irregular(self) -> bool:
-        """Whether GPUs or NICs differ in their links, or GPUs have none but shared ones."""
+        """Return whether GPUs or NICs differ in their links, or GPUs share all of theirs."""
         joined = defaultdict(list)
         for link in self.topology.links:
             for src, _ in link.directions():

@@ -1,4 +1,4 @@
-"""What the traffic of others carried while a program was timed."""
+"""The load that the traffic of others carried while a program was timed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["CarriedLoad", "SourceLoad"]
 
 
 class SourceLoad(msgspec.Struct, frozen=True):
-    """What a source of cross traffic sent in an interval, measured.
+    """The bytes that a source of cross traffic sent in an interval, measured.
 
     Attributes:
         kind: of the source.

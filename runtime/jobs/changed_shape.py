@@ -52,7 +52,7 @@ def table_for(
         without: dialects that the job's runtime cannot load.
 
     Raises:
-        InputError: there is none, or it cannot be told what the machine is.
+        InputError: there is none, or the machine cannot be determined.
         OSError: the folder cannot be read.
     """
     tables, bad = _tables(Path(folder), without)

@@ -147,7 +147,7 @@ def test_a_lost_link_or_another_rate_is_another_machine(tables: Path) -> None:
     assert table_for(tables, whole=slower_host())[0].folder == found.folder
 
 
-def test_measured_rates_that_drifted_are_told_and_keep_the_table(tables: Path) -> None:
+def test_measured_rates_that_drifted_warn_and_keep_the_table(tables: Path) -> None:
     whole = load_table(tables / "four").topology
     before, now = (
         replace(whole, links=tuple(replace(x, measured=rate) for x in whole.links))
