@@ -82,7 +82,7 @@ class Host:
 
 
 def serve() -> None:
-    """Be a host: fork ranks and tell how they ended, until standard input ends."""
+    """Be a host: fork ranks and report how they ended, until standard input ends."""
     import torch
     import torch.distributed as dist  # noqa: F401
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from tuccl.cli.arguments import COLLECTIVES
 from tuccl.cli.parser import VERBS, verb_parsers
 
-__all__ = ["SHELLS", "completion_script"]
-
 SHELLS = ("bash", "fish", "zsh")
 _NAMES = {
     "collective": COLLECTIVES,  # a list by comma, of which the first is completed

@@ -28,16 +28,6 @@ if TYPE_CHECKING:
     from tuccl.runtime.mscclpp import MscclppExecutor
     from tuccl.topology import CrossTraffic, Topology
 
-__all__ = [
-    "TUNED_ON",
-    "add_executor",
-    "add_real",
-    "executor_of",
-    "nccl_tests_executor",
-    "one_run",
-    "real_executor_of",
-]
-
 _EXECUTORS = ("sim",)
 _REAL = ("mpi", "loopback", "cuda", "nccl-tests", "mscclpp")
 TUNED_ON = ("mpi", "cuda", "nccl-tests", "mscclpp")

@@ -12,17 +12,6 @@ import msgspec
 from tuccl.errors import InputError
 from tuccl.files import write_file
 
-__all__ = [
-    "check_target",
-    "columns",
-    "one_line",
-    "print_json",
-    "print_json_lines",
-    "say",
-    "warn",
-    "write_text",
-]
-
 
 def say(line: str) -> None:
     """Print a line of progress or of an error to standard error."""

@@ -15,8 +15,6 @@ from tuccl.cli.output import one_line, say
 from tuccl.cli.renamed import RENAMED_VERBS, add_renamed
 from tuccl.errors import TucclError
 
-__all__ = ["VERBS", "build_parser", "run", "verb_parsers"]
-
 DONE, BAD_INPUT, INTERRUPTED = 0, 2, 130
 
 VERBS = {

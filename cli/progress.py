@@ -10,8 +10,6 @@ from typing import Any, Self
 
 from tuccl.cli.output import say
 
-__all__ = ["Progress"]
-
 _FIRST_LINE_S = 2.0
 _SECONDS_BETWEEN_LINES = 10.0
 

@@ -6,8 +6,6 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-__all__ = ["RENAMED_OPTIONS", "RENAMED_SEARCHES", "RENAMED_VERBS", "add_renamed", "search_name"]
-
 RENAMED_VERBS = {"select": "explain"}
 
 _TIMED = {"--launch": "--launch-mode"}

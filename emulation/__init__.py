@@ -6,7 +6,6 @@ from tuccl.lazy import make_lazy
 
 if TYPE_CHECKING:
     from tuccl.emulation.cross_executor import CrossExecutor
-    from tuccl.emulation.cross_traffic import EmulatedTraffic
     from tuccl.emulation.emulated_topology import emulated_network, emulated_topology
     from tuccl.emulation.emulation import Emulation, running_emulations, set_rate
     from tuccl.emulation.executor import EmulatedExecutor
@@ -23,7 +22,6 @@ __all__ = [
     "CrossExecutor",
     "EmulatedExecutor",
     "EmulatedSimExecutor",
-    "EmulatedTraffic",
     "Emulation",
     "as_run_on_cpus",
     "eager_costs",

@@ -13,17 +13,6 @@ import msgspec
 from tuccl.emulation.netns import batch, set_controls
 from tuccl.emulation.plan import FABRIC, EmulatedHost, EmulationPlan, Port
 
-__all__ = [
-    "CONTROL",
-    "address",
-    "burst_us",
-    "connect",
-    "control_address",
-    "join_control",
-    "refill_us",
-    "shape",
-]
-
 _BURST_S = 1e-3  # a bucket holds what the link carries in that time, within the bounds
 _LEAST_BURST, _USUAL_BURST = 20_000, 64_000
 _MTU = 9000

@@ -17,8 +17,6 @@ from tuccl.runtime.executors.measure import Effort, Operands
 from tuccl.runtime.executors.mpi_find import Mpi
 from tuccl.units import format_bytes
 
-__all__ = ["CrossExecutor"]
-
 _EFFORT = Effort(warmup=1, runs=20, seconds=20.0)  # single runs differ: many make a mean
 _WARM_S = 1.0  # queues fill, and flows overlap
 _TURNS, _RUNS = 4, 5  # of a size with and without the control traffic
@@ -127,7 +125,9 @@ class CrossExecutor(EmulatedExecutor):
         if key in self.idle_us or not self._traffic.has_flows:
             return
         self._traffic.__exit__()
-        slowed, alone, beside = 0.0, [], []
+        slowed = 0.0
+        alone: list[float] = []
+        beside: list[float] = []
         for _ in range(_TRIES):
             for _ in range(_TURNS):
                 alone += super().iterate(program, knobs, nbytes, releases_us, runs=_RUNS)

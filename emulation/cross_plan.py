@@ -9,8 +9,6 @@ from tuccl.errors import InputError
 from tuccl.topology import CrossTraffic, Topology
 from tuccl.topology.cross_traffic import network_hops
 
-__all__ = ["as_emulated", "narrowest_link", "outside_ends", "with_bytes_scaled", "with_cross"]
-
 _MOST_WIRES = 250
 
 

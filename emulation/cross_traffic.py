@@ -29,8 +29,6 @@ from tuccl.topology.cross_flows import Flow, flows
 from tuccl.topology.cross_traffic import network_hops, offered_gbs
 from tuccl.topology.relays import merged_hops
 
-__all__ = ["EmulatedTraffic", "played"]
-
 _REPEAT_S = 60.0  # flows are drawn for so long, and come again
 _ANSWER_S = 20.0
 _WINDOW_S = 0.01
@@ -120,7 +118,7 @@ class EmulatedTraffic:
             if kind == "at":
                 at_us = numbers[0]
             elif kind == "flow":
-                ended[numbers[0]].append(numbers[1:])
+                ended[numbers[0]].append([float(number) for number in numbers[1:]])
             elif kind == "windows":
                 windows[numbers[0]] = numbers[1:]
             else:

@@ -10,8 +10,6 @@ from tuccl.emulation.plan import EmulationPlan
 from tuccl.simulation import Network, Resource, Route
 from tuccl.topology import Link, Node, Topology, network
 
-__all__ = ["emulated_network", "emulated_topology"]
-
 # What the class "emulated" gives parts of, for each core: bytes moved at all, and over TCP.
 _CORE_GBS = 4.0
 _CORE_TCP_GBS = 1.0

@@ -48,8 +48,6 @@ from tuccl.runtime.executors.mpi_find import Mpi
 from tuccl.runtime.executors.mpi_launch import Launch
 from tuccl.topology import CrossTraffic, Topology
 
-__all__ = ["Emulation", "RunningEmulation", "running_emulations", "set_rate"]
-
 MOST_BURST = 1 << 16
 LEAST_QUEUE, MOST_QUEUE = 1 << 16, 16_000_000
 _STATE = "state.json"

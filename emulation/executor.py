@@ -12,8 +12,6 @@ from tuccl.runtime.executors.mpi_find import Mpi
 from tuccl.runtime.table.programs import sent_chunks
 from tuccl.topology import Topology
 
-__all__ = ["EmulatedExecutor"]
-
 _TIMEOUT_S = 60.0  # a slice may take seconds on a slow link
 _LEAST_CROSSED = 0.25  # of what the program sends between hosts; shared memory leaves nothing
 

@@ -15,8 +15,6 @@ from tuccl.emulation.plan import EmulatedHost, EmulationPlan
 from tuccl.runtime.executors.mpi_find import Mpi
 from tuccl.runtime.executors.mpi_launch import Launch, usual_launch
 
-__all__ = ["RSH", "emulated_launch", "hosts_file", "launch_environment", "places_file"]
-
 # What a remote shell does, for hosts that are namespaces: options are skipped, the rest goes to a
 # shell there, as rsh and ssh have it. A UTS namespace gives each host its name, which is what MPI
 # libraries distinguish hosts by.

@@ -18,17 +18,6 @@ from typing import NamedTuple
 
 from tuccl.errors import TucclError, Unavailable
 
-__all__ = [
-    "Queue",
-    "add_space",
-    "batch",
-    "check_privilege",
-    "delete_space",
-    "queues",
-    "set_controls",
-    "spaces",
-]
-
 _FOLDER = Path("/run/netns")
 _STEP_S = 30.0  # no step takes longer; all take milliseconds
 _END_S = 3.0

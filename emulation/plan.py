@@ -17,8 +17,6 @@ from tuccl.errors import InputError
 from tuccl.topology import Topology, all_paths, own_nics
 from tuccl.topology.relays import Hop, merged_hops
 
-__all__ = ["EmulatedHost", "EmulatedNic", "EmulationPlan", "Port", "RouteLatency", "plan_emulation"]
-
 FABRIC = "fabric"
 USUAL_FASTEST_BPS = 1e9
 

@@ -10,8 +10,6 @@ from tuccl.topology import Link, Node, Topology
 from tuccl.topology.probing import Endpoint, with_network
 from tuccl.topology.relays import merged_hops
 
-__all__ = ["emulated_endpoints", "emulated_prober", "probing_scale", "unprobed_topology"]
-
 _MOST_BPS = 1e9  # of all NICs together: every byte passes this machine's processors
 
 

@@ -22,8 +22,6 @@ from pathlib import Path
 from tuccl.emulation.netns import delete_space, spaces
 from tuccl.errors import InputError, Unavailable
 
-__all__ = ["RunFolder", "clear_leftovers", "run_folder", "running", "write_file"]
-
 ROOT = Path("/run/tuccl/emulate")
 HOSTS_FOLDER = Path("/etc/netns")  # ip netns exec shows /etc/netns/NAME/hosts as /etc/hosts
 

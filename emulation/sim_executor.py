@@ -13,8 +13,6 @@ from tuccl.runtime.executors.sim import SimExecutor
 from tuccl.simulation import MachineClass
 from tuccl.topology import CrossTraffic, Topology, load_machine
 
-__all__ = ["CpuCall", "EmulatedSimExecutor", "as_run_on_cpus", "eager_costs"]
-
 _SLOTS = 8
 _LEAST_BUFFER, _MOST_BUFFER = 256, 8 << 20
 

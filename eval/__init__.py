@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from tuccl.eval.report import html_report
     from tuccl.eval.time_spent import spent_text, time_spent
     from tuccl.eval.trace_events import trace_json
-    from tuccl.eval.traffic import traffic_text
     from tuccl.eval.utilisation import utilisation, utilisation_text
 
 __all__ = [
@@ -38,7 +37,6 @@ __all__ = [
     "text_report",
     "time_spent",
     "trace_json",
-    "traffic_text",
     "trial_of",
     "utilisation",
     "utilisation_text",

@@ -34,8 +34,6 @@ from tuccl.topology import (
     process_gpus,
 )
 
-__all__ = ["CalibrationRun", "emulated_case", "read_calibration_set", "switch_trial", "trial_of"]
-
 _MOST_BYTES = 1 << 20
 # The largest buffer of the knobs' grid; beyond it passes are long enough not to matter.
 _MOST_BUFFER = 8 << 20

@@ -11,16 +11,6 @@ from tuccl.program import element_bytes
 from tuccl.runtime import Timing
 from tuccl.synth.model.collective import COUNTED_PER_RANK, REDUCING, ROOTED
 
-__all__ = [
-    "BandwidthRow",
-    "algbw_gbs",
-    "bandwidth_row",
-    "busbw_factor",
-    "busbw_gbs",
-    "columns_text",
-    "element_count",
-]
-
 _HEADER = """\
 #                                                              out-of-place                       in-place
 #       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong

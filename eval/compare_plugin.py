@@ -24,8 +24,6 @@ from tuccl.synth import Collective, bound
 from tuccl.tuning import tuned_sizes
 from tuccl.tuning.work import Progress, no_progress
 
-__all__ = ["compare_plugin"]
-
 _ROUNDS = 5
 _TUNED = "tuned"
 

@@ -18,8 +18,6 @@ from tuccl.synth import Collective, bound
 from tuccl.tuning import tuned_sizes
 from tuccl.units import format_bytes
 
-__all__ = ["ScenarioRow", "compare_scenarios", "scenarios_text"]
-
 
 class ScenarioRow(msgspec.Struct, frozen=True, kw_only=True):
     """One collective and size under one scenario; times in us, simulated.

@@ -6,8 +6,6 @@ from tuccl.eval.columns import columns_text
 from tuccl.eval.comparison import Comparison, call_name
 from tuccl.runtime import BEST_BASELINES
 
-__all__ = ["text_report"]
-
 
 def text_report(comparison: Comparison) -> str:
     """Return the comparison as text: per collective nccl-tests' columns with speed-ups behind."""

@@ -39,8 +39,6 @@ from tuccl.tuning import tuned_sizes
 from tuccl.tuning.work import Progress, no_progress
 from tuccl.units import Size, format_bytes, sizes_bytes
 
-__all__ = ["compare", "nccl_tuned_against"]
-
 _ROUNDS = 9  # where times have noise
 _FEWEST_ROUNDS = 5
 _CALL_S = 20.0  # of one size, beyond the fewest rounds

@@ -20,16 +20,6 @@ from tuccl.runtime.executors.paired_timing import is_comparable
 from tuccl.synth import BoundKind, Collective
 from tuccl.tuning import beats
 
-__all__ = [
-    "REGRESSION",
-    "Comparison",
-    "ComparisonRow",
-    "bound_over",
-    "call_name",
-    "comparison_row",
-    "provenance",
-]
-
 # Slower than a baseline by more than this share is a regression.
 REGRESSION = 0.01
 _FEWEST_SAMPLES = 5

@@ -15,20 +15,6 @@ from typing import NamedTuple
 
 from tuccl.errors import InputError
 
-__all__ = [
-    "EXPONENTS",
-    "CongestionPoint",
-    "Curve",
-    "ExponentialFit",
-    "ResidualFit",
-    "cdf",
-    "congestion_point",
-    "fit_exponential",
-    "fit_residual",
-    "held_out_error",
-    "ring_bytes",
-]
-
 EXPONENTS = (0.5, 1.0, 2.0)
 _FLAT = 0.05  # of the time alone, which the flat part stays within
 _FEWEST = 4

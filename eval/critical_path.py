@@ -20,8 +20,6 @@ _OTHERS = {
     "skipped": "passes that are not recorded",
 }
 
-__all__ = ["CriticalPath", "PathPart", "critical_path", "path_text"]
-
 
 class PathPart(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of work on the chain: its time in us, and the number of its spans."""

@@ -10,16 +10,6 @@ import msgspec
 
 from tuccl.topology import Constant, MachineFile
 
-__all__ = [
-    "PROTOCOLS",
-    "FreeConstants",
-    "free_constants",
-    "rounded",
-    "scaled",
-    "unfitted",
-    "value_of",
-]
-
 
 @dataclass(frozen=True)
 class FreeConstants:

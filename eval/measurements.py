@@ -13,8 +13,6 @@ import msgspec
 from tuccl.errors import InputError
 from tuccl.runtime.nccl_tests.output import TestsOutput, read_json, read_text
 
-__all__ = ["Measured", "Measurements", "read_measurements"]
-
 _MOST_BYTES = 16 << 20
 _MOST_ROWS = 10_000
 # Columns of a CSV that hold a time in us, the first found unless one is named.

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["bandwidth_svg", "convergence_svg", "latency_svg", "plots_available"]
-
 # Drawn in these, and replaced by the page's own colours in the SVG's text.
 _INK, _GRID = "#010203", "#040506"
 _SERIES = ("#2f81f7", "#d9822b", "#8e5bd0", "#3fa45b", "#c2485a")

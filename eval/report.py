@@ -16,8 +16,6 @@ from tuccl.topology import Topology, machine_svg, signature
 from tuccl.tuning import StoredStudy, importances
 from tuccl.units import format_bytes
 
-__all__ = ["html_report"]
-
 _MOST_METHODS = 4
 _HOW_TO_PLOT = "Plots need the extra `plot`: pip install 'tuccl[plot]', then compare again."
 

@@ -1,7 +1,5 @@
 """The style sheet of a report: light and dark, wide screens, phones and paper."""
 
-__all__ = ["STYLE"]
-
 STYLE = """
 :root { color-scheme: light dark; --ink: #1a1f24; --paper: #ffffff; --soft: #f2f4f6;
   --grid: #c9d1d9; --slow: #b3261e; --fast: #1a6fb5; }

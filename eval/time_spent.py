@@ -9,8 +9,6 @@ import msgspec
 from tuccl.runtime import TracedRun
 from tuccl.simulation import TRACE_CAUSES
 
-__all__ = ["CAUSES", "TimeSpent", "spent_text", "time_spent"]
-
 # What each cause of the simulator's record means to the one who reads it.
 CAUSES = {
     "work": "move payload at their own rate",

@@ -14,8 +14,6 @@ from tuccl.eval.utilisation import utilisation
 from tuccl.runtime import TracedRun
 from tuccl.simulation import TraceSlice
 
-__all__ = ["trace_json"]
-
 Event = dict[str, Any]
 # Numbers that no process and thread share: viewers take some equal ones for main threads.
 _HOST_TRACK, _START_TRACK = 9_998, 9_999

@@ -11,14 +11,12 @@ from tuccl.runtime.table import ObservedTiming
 from tuccl.runtime.table.programs import sent_chunks
 from tuccl.tuning.final_round import tuned_size
 
-__all__ = ["traffic_text"]
-
 
 def traffic_text(table: Table, rows: Iterable[ObservedTiming]) -> str:
     """Return lines ``host host bytes`` of the calls of ``rows``, as `tuccl probe --traffic` reads.
 
     A call counts as many bytes as its entry was tuned at. Calls by the runtime's own algorithms
-    are left out: nobody knows their ways.
+    are left out: their routes are not known.
 
     Raises:
         InputError: no program sent anything between hosts.

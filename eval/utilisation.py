@@ -9,8 +9,6 @@ import msgspec
 
 from tuccl.runtime import TracedRun
 
-__all__ = ["ClassUse", "LinkUse", "Utilisation", "utilisation", "utilisation_text"]
-
 _BUSIEST = 10
 
 

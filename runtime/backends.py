@@ -21,8 +21,6 @@ from tuccl.runtime.nccl_tests import NcclTests, NcclTestsExecutor, find_nccl_tes
 from tuccl.topology import Topology
 from tuccl.units import Size, size_bytes
 
-__all__ = ["BACKENDS", "Backend", "executor_on", "simulate"]
-
 Backend = Callable[[Topology], Executor]
 """Makes the executor of a machine: ``partial(SimExecutor, launch="graph")``."""
 

@@ -8,8 +8,6 @@ from tuccl.topology.graph import Topology
 from tuccl.topology.merge import merge_nics
 from tuccl.topology.nics import spread_evenly
 
-__all__ = ["bind", "closest_nics"]
-
 
 def bind(topology: Topology) -> dict[int, str]:
     """Return the NIC id that each rank is bound to; empty for one host without NICs.

@@ -18,8 +18,6 @@ from tuccl.sketches.sketch import LogicalLink, Sketch
 from tuccl.topology.graph import Topology
 from tuccl.units import Size, size_bytes
 
-__all__ = ["candidate_sketches", "rank_estimate_us", "searched_sketches"]
-
 # Share of the array that crosses to another host, for the estimate that ranks sketches.
 _VOLUMES = {
     "allgather": 1.0,

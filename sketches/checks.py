@@ -10,8 +10,6 @@ from tuccl.sketches.reachability import unreachable_pair
 from tuccl.sketches.sketch import SKETCH_FORMAT, STAGES, LogicalLink, Sketch
 from tuccl.sketches.symmetry import broken_link
 
-__all__ = ["checked"]
-
 
 def checked(sketch: Sketch, path: str = "<sketch>") -> Sketch:
     """Return `sketch` itself after checking every rule on it.

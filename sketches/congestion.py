@@ -16,8 +16,6 @@ from tuccl.topology.merge import merge_nics
 from tuccl.topology.paths import path
 from tuccl.topology.relays import Path
 
-__all__ = ["congestion_scores", "prune_congested", "with_congestion"]
-
 _Pair = tuple[int, int]
 _Resource = tuple[str, str]
 

@@ -22,8 +22,6 @@ from tuccl.sketches.taccl import MOST_BYTES, decode_taccl_sketch, taccl_to_sketc
 from tuccl.sketches.taccl_profile import TacclProfile
 from tuccl.topology.graph import Topology
 
-__all__ = ["decode_sketch", "encode_sketch", "load_sketch", "save_sketch", "save_sketches"]
-
 
 def decode_sketch(data: bytes, path: str = "<bytes>") -> Sketch:
     """Return the sketch that `data` (``tuccl-sketch/1``) holds, fully checked.

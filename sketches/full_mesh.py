@@ -16,8 +16,6 @@ from tuccl.topology.paths import all_paths
 from tuccl.topology.relays import Path
 from tuccl.topology.signature import signature
 
-__all__ = ["full_mesh", "host_numbers", "link_over", "nvlink_pairs", "switches", "unmarked_mesh"]
-
 
 def full_mesh(topology: Topology) -> Sketch:
     """Return the sketch in which each rank may send wherever the topology's own paths lead.

@@ -12,8 +12,6 @@ from tuccl.errors import InputError
 from tuccl.sketches.nic_paths import NicPaths
 from tuccl.topology.graph import Topology
 
-__all__ = ["Grouping", "group"]
-
 
 @dataclass(frozen=True)
 class Grouping:

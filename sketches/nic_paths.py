@@ -14,8 +14,6 @@ from tuccl.topology.merge import merge_nics
 from tuccl.topology.paths import path
 from tuccl.topology.relays import Hop, Path, merged_hops
 
-__all__ = ["NicPaths"]
-
 # A path to a NIC runs over the host's own buses; NVLink leads to other GPUs, which do not forward.
 _BUSES = frozenset({"pcie", "cpu", "c2c"})
 

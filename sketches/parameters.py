@@ -29,8 +29,6 @@ from tuccl.sketches.symmetry import symmetries
 from tuccl.sketches.transformation import transform
 from tuccl.topology.graph import Topology
 
-__all__ = ["MOST_MESHED", "SketchParameters", "SketchSpace", "with_chunks"]
-
 MOST_MESHED = 128
 """Ranks above which the full mesh has more links than can be looked at."""
 _CROWDS = (8, 4, 2, 1)  # links to each other host that leave by one NIC; inside: by one GPU

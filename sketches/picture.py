@@ -8,8 +8,6 @@ from tuccl.topology.graph import Topology
 from tuccl.topology.pictures.host import HostPicture
 from tuccl.topology.pictures.svg import Drawing, number
 
-__all__ = ["sketch_svg"]
-
 _MOST_HOSTS = 4
 _GAP = 8.0
 _WIDEST = 1000.0

@@ -18,8 +18,6 @@ from tuccl.topology.merge import merge_nics
 from tuccl.topology.paths import path
 from tuccl.topology.signature import signature
 
-__all__ = ["rails"]
-
 
 def rails(topology: Topology) -> Sketch:
     """Return the sketch whose links join ranks of one host, or of equal place on their hosts.

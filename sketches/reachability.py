@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["adjacency", "reaches_all", "unreachable_pair"]
-
 
 def adjacency(ranks: int, pairs: Iterable[tuple[int, int]]) -> tuple[list[int], list[int]]:
     """Return, as bit masks, the ranks after each rank and the ranks before each rank."""

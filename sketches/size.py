@@ -10,8 +10,6 @@ from tuccl.errors import InputError
 from tuccl.sketches.reachability import unreachable_pair
 from tuccl.sketches.sketch import PrunedLink, Sketch
 
-__all__ = ["NVLINK_FIRST_BYTES", "PACKET_BYTES", "aligned_chunks", "for_size", "prefer_links"]
-
 NVLINK_FIRST_BYTES = 10_000_000
 """From this size on NVLink paths go first (TuCCL III.B: "NVLink paths for gradients > 10 MB")."""
 

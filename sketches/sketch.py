@@ -8,8 +8,6 @@ from hashlib import sha256
 
 import msgspec
 
-__all__ = ["SKETCH_FORMAT", "STAGES", "LogicalLink", "PrunedLink", "Sketch"]
-
 SKETCH_FORMAT = "tuccl-sketch/1"
 STAGES = ("binding", "grouping", "transformation", "congestion", "size")
 

@@ -7,17 +7,6 @@ from typing import TypeVar
 
 from tuccl.sketches.sketch import LogicalLink, Sketch
 
-__all__ = [
-    "Permutation",
-    "broken_link",
-    "images",
-    "link_orbits",
-    "orbits",
-    "rotate",
-    "rotation",
-    "symmetries",
-]
-
 Permutation = Sequence[int]
 LinkT = TypeVar("LinkT")
 T = TypeVar("T", bound=Hashable)

@@ -20,8 +20,6 @@ from tuccl.sketches.sketch import LogicalLink, Sketch
 from tuccl.sketches.taccl_profile import TacclMachine, TacclProfile, decode_taccl_profile
 from tuccl.topology.graph import Topology
 
-__all__ = ["TacclSketch", "decode_taccl_sketch", "read_taccl_profile", "taccl_to_sketch"]
-
 MOST_BYTES = 1 << 28
 _MOST_RANKS = 1024
 _Conn = dict[int, tuple[int, ...]]

@@ -9,8 +9,6 @@ import msgspec
 from tuccl.errors import InputError
 from tuccl.files import decode_reason
 
-__all__ = ["SHIPPED_UNITS", "TacclMachine", "TacclProfile", "decode_taccl_profile"]
-
 TacclMachine = Literal["HubAndSpoke", "DGX2", "NDv2", "custom"]
 
 SHIPPED_UNITS: dict[str, tuple[int, float]] = {

@@ -15,8 +15,6 @@ from tuccl.sketches.nic_paths import NicPaths
 from tuccl.sketches.sketch import LogicalLink, PrunedLink, Sketch
 from tuccl.topology.graph import FixedRoute, Topology
 
-__all__ = ["pinned_routes", "transform"]
-
 
 def transform(
     topology: Topology,

@@ -21,8 +21,6 @@ from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.schedule import Proof, Schedule
 from tuccl.topology import Topology, network
 
-__all__ = ["Candidates", "SynthesizedProgram", "Target"]
-
 _MOST_CHUNKS = 8
 # The order in which methods are tried where latency decides, and where bandwidth does.
 _FOR_LATENCY = [

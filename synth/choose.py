@@ -16,8 +16,6 @@ from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.solver import Budget
 
-__all__ = ["SearchResult", "synthesize_best"]
-
 # Programs, each the fastest of its method, whose knobs and form are varied.
 _VARIED_PROGRAMS = 4
 # Transfers above which a schedule is not lowered in its other form too.

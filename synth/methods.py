@@ -35,17 +35,6 @@ from tuccl.synth.packing.pipelined import PIPELINED_COLLECTIVES, pipelined, pipe
 from tuccl.synth.taccl.taccl import taccl
 from tuccl.topology import Topology
 
-__all__ = [
-    "EXACT_METHODS",
-    "METHODS",
-    "SOLVERS",
-    "STAND_IN",
-    "Method",
-    "find_method",
-    "make_schedule",
-    "searched_methods",
-]
-
 
 @dataclass(frozen=True)
 class Method:

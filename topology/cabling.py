@@ -14,8 +14,6 @@ from tuccl.topology import rates
 from tuccl.topology.graph import Link, Node, quoted
 from tuccl.topology.switches import Adapter, Fabric, Trunk, distances, merged, natural
 
-__all__ = ["Port", "cabled", "host_order"]
-
 
 class Port(msgspec.Struct, frozen=True):
     """A link of one NIC into a fabric: the NIC's id, its host and its index there."""

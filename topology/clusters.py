@@ -14,8 +14,6 @@ from tuccl.topology.readers.infragraph import INFRAGRAPH
 from tuccl.topology.readers.infragraph_hosts import infragraph_hosts
 from tuccl.topology.readers.registry import read_host
 
-__all__ = ["read_cluster"]
-
 _MOST_BYTES = 1 << 28
 
 

@@ -20,8 +20,6 @@ from tuccl.topology.cross_traffic import (
 )
 from tuccl.topology.graph import Topology
 
-__all__ = ["Flow", "flows"]
-
 _MOST_FLOWS = 1 << 20
 _BURST_PART = 0.1  # of a period, which 3/10 of its bytes are sent in
 _BURST_BYTES = 0.3

@@ -17,17 +17,6 @@ from tuccl.topology.graph import FixedRoute, Link, Topology, quoted
 from tuccl.topology.paths import all_paths
 from tuccl.topology.relays import Hop, Path, merged_hops
 
-__all__ = [
-    "CROSS_FORMAT",
-    "CrossTraffic",
-    "Source",
-    "SourceKind",
-    "load_cross_traffic",
-    "network_hops",
-    "offered_gbs",
-    "residual",
-]
-
 CROSS_FORMAT = "tuccl-cross/1"
 SourceKind = Literal["long", "web", "burst", "incast", "rate", "trace"]
 

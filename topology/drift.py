@@ -14,8 +14,6 @@ from tuccl.topology.paths import all_paths
 from tuccl.topology.signature import signature
 from tuccl.topology.subset import keep_gpus
 
-__all__ = ["differences"]
-
 _TOLERANCE = 0.1
 _MOST_LINES = 20
 

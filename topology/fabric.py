@@ -20,8 +20,6 @@ from tuccl.topology.paths import all_paths
 from tuccl.topology.relays import merged_hops
 from tuccl.topology.switches import Fabric
 
-__all__ = ["FABRICS", "join", "join_hosts"]
-
 _MOST_NAME = 100
 
 

@@ -10,8 +10,6 @@ from tuccl.errors import InputError
 from tuccl.files import decode_reason, printable_path, read_bounded, write_file
 from tuccl.topology.graph import FORMAT, Topology
 
-__all__ = ["decode_topology", "encode_topology", "load_topology", "save_topology"]
-
 _MOST_BYTES = 1 << 28
 
 

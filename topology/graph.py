@@ -18,8 +18,6 @@ import msgspec
 
 from tuccl.errors import InputError
 
-__all__ = ["FORMAT", "FixedRoute", "Link", "LinkKind", "Node", "NodeKind", "Origin", "Topology"]
-
 FORMAT = "tuccl-topology/1"
 T = TypeVar("T")
 NodeKind = Literal["gpu", "nic", "cpu", "pcie", "nvswitch", "switch"]

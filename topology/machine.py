@@ -13,23 +13,6 @@ from tuccl.errors import InputError
 from tuccl.simulation import MachineClass, ProtocolCosts
 from tuccl.topology.graph import Topology
 
-__all__ = [
-    "MACHINES",
-    "Constant",
-    "Constants",
-    "MachineFile",
-    "ProtocolConstants",
-    "Protocols",
-    "class_name_of",
-    "encode_machine",
-    "interpreter_machine_of",
-    "load_machine",
-    "machine_class",
-    "machine_of",
-    "plan_machine_of",
-    "read_machine",
-]
-
 MACHINES = (
     *("v100", "a100", "h100", "b200", "mi250x", "mi300x", "rtx"),
     *("plain", "ideal", "emulated"),

@@ -13,8 +13,6 @@ from tuccl.topology.fabric import join, join_hosts
 from tuccl.topology.graph import Topology
 from tuccl.topology.profiles import load_profile, overlay
 
-__all__ = ["profile", "read_topology"]
-
 
 def profile(
     name: str,

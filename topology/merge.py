@@ -13,8 +13,6 @@ from tuccl.topology.graph import FixedRoute, Node, Topology, quoted
 from tuccl.topology.nics import nearest_nics, own_nics, tied_via
 from tuccl.topology.relays import RelayPaths
 
-__all__ = ["MERGE_LEVELS", "MergedNics", "merge_nics"]
-
 MERGE_LEVELS = ("port", "gpu")
 _MOST_CHARACTERS = 255
 

@@ -4,19 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = [
-    "gcn_name",
-    "gpu_architecture",
-    "gpu_gts",
-    "gpu_model",
-    "has_multicast",
-    "is_gpu_class",
-    "is_nic_class",
-    "multiprocessors",
-    "nic_model",
-    "nvlink_gbs",
-]
-
 # (vendor, device) -> model; PCI ID repository, https://pci-ids.ucw.cz
 _GPUS = {
     (0x10DE, 0x15F9): "P100-SXM2-16GB",

@@ -13,8 +13,6 @@ from tuccl.topology.graph import Topology
 from tuccl.topology.paths import all_paths, channel_paths
 from tuccl.topology.relays import Path
 
-__all__ = ["cluster_network", "network", "used_pairs"]
-
 _HOST = re.compile(r"^(n|tor)([01])(?=/|$)")
 
 

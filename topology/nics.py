@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from tuccl.topology.graph import Topology
 from tuccl.topology.relays import Path, RelayPaths, relay_path
 
-__all__ = ["bound_nics", "nearest_nics", "own_nics", "spread_evenly", "tied_via"]
-
 
 def nearest_nics(topology: Topology, rank: int) -> tuple[str, ...]:
     """Return the ids of the NICs of the rank's host that it reaches best, in the file's order.

@@ -19,8 +19,6 @@ from tuccl.topology.merge import MergedNics
 from tuccl.topology.nics import own_nics
 from tuccl.topology.relays import Path, RelayPaths
 
-__all__ = ["all_paths", "channel_paths", "path"]
-
 
 def path(topology: Topology, src_rank: int, dst_rank: int, channel: int = 0) -> Path:
     """Return the path from one GPU to another of messages on ``channel``.

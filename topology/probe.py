@@ -12,8 +12,6 @@ from tuccl.topology.readers.sysfs import DEVICES, sysfs_system
 from tuccl.topology.readers.system import host_of
 from tuccl.topology.readers.trees import Folder
 
-__all__ = ["probe_local"]
-
 
 def probe_local(
     root: str | os.PathLike[str] = "/", name: str = "this machine"

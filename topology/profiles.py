@@ -13,8 +13,6 @@ from tuccl.topology.graph import Link, Node, Topology, quoted
 from tuccl.topology.models import nvlink_gbs
 from tuccl.topology.shapes import nvlink_domain, torus
 
-__all__ = ["PROFILES", "SHAPES", "fitting_profiles", "load_profile", "overlay"]
-
 PROFILES = (
     "v100x4",
     "dgx-1v",

@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from tuccl.topology.models import gcn_name
 
-__all__ = ["Rate", "cpu_rate", "nvlink_rate", "pcie_rate", "xgmi_rate"]
-
 
 class Rate(NamedTuple):
     """A link's nominal rate.

@@ -16,8 +16,6 @@ import msgspec
 
 from tuccl.topology.graph import Link, LinkKind, Topology
 
-__all__ = ["Hop", "Path", "RelayPaths", "merged_hops", "relay_path"]
-
 
 class Hop(msgspec.Struct, frozen=True):
     """One direction of all links from ``src`` to ``dst``, added up.

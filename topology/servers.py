@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tuccl.topology.graph import Topology
 
-__all__ = ["process_gpus", "servers"]
-
 _LINKS = ("pcie", "cpu", "c2c")
 
 

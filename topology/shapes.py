@@ -11,8 +11,6 @@ import msgspec
 from tuccl.errors import InputError
 from tuccl.topology.graph import Link, Node, Topology, quoted
 
-__all__ = ["nvlink_domain", "torus"]
-
 _ICI_GBS = 50.0  # Google: 400 GB/s both ways over four links (v5e), TPU v4 alike over six
 _ICI_US = 1.0
 _MOST_DIMENSIONS = 3

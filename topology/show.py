@@ -9,8 +9,6 @@ from tuccl.topology.nics import own_nics
 from tuccl.topology.paths import all_paths
 from tuccl.topology.relays import Path, relay_path
 
-__all__ = ["matrix", "path_class"]
-
 _LEGEND = (
     "class and narrowest rate on the path in GB/s per direction (nominal): NVL NVLink, XGM xGMI, "
     "NVS NVSwitch,\nPIX one PCIe switch, PXB several, PHB a CPU, SYS between CPUs, C2C GPU to CPU, "

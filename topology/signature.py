@@ -8,8 +8,6 @@ from collections import defaultdict
 from tuccl.topology.graph import Topology
 from tuccl.topology.relays import merged_hops
 
-__all__ = ["signature"]
-
 _MASK = (1 << 64) - 1
 _ROUNDS = 4
 

@@ -10,8 +10,6 @@ from tuccl.topology.graph import Link, Node, Topology
 from tuccl.topology.models import nvlink_gbs
 from tuccl.topology.servers import servers
 
-__all__ = ["smi_matrix"]
-
 _LEGEND = """\
 Legend:
 

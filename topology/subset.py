@@ -10,8 +10,6 @@ import msgspec
 from tuccl.errors import InputError
 from tuccl.topology.graph import Link, Node, Topology, quoted
 
-__all__ = ["keep_gpus"]
-
 
 def keep_gpus(topology: Topology, ranks: Iterable[int]) -> Topology:
     """Return ``topology`` with only the GPUs ``ranks``, numbered anew in the order they are given.

@@ -12,8 +12,6 @@ import msgspec
 from tuccl.errors import InputError
 from tuccl.topology.graph import quoted
 
-__all__ = ["Adapter", "Fabric", "Trunk", "distances", "merged", "natural", "united"]
-
 _MOST_NODES = 65536
 _MOST_CHARACTERS = 255
 

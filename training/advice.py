@@ -13,8 +13,6 @@ from tuccl.training.model import Model
 from tuccl.training.rows import TrainingRow
 from tuccl.training.simulation import TrainingRun, best_run
 
-__all__ = ["Advice", "CallSize", "advise", "call_sizes", "workload_json"]
-
 _RATIO = 0.1
 _WORTH = 0.1  # of a step, for which a lossy method is worth a thought
 _COLLECTIVES = ("allreduce", "reduce-scatter", "allgather")

@@ -7,8 +7,6 @@ from typing import Literal
 
 from tuccl.training.model import ELEMENT_BYTES
 
-__all__ = ["Bucket", "BucketSchedule"]
-
 
 @dataclass(frozen=True)
 class Bucket:

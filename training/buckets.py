@@ -11,17 +11,6 @@ import math
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 
-__all__ = [
-    "Cost",
-    "Group",
-    "ddp_groups",
-    "fused_groups",
-    "groups_end_us",
-    "merged_groups",
-    "merged_groups_exact",
-    "partitions",
-]
-
 Cost = Callable[[int], float]
 Group = tuple[int, int]
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field, replace
 from tuccl.errors import InputError
 from tuccl.training.model import ELEMENT_BYTES
 
-__all__ = ["Costs", "c2c_by_operations", "c2c_by_time", "linear", "server_costs", "through"]
-
 Cost = Callable[[int], float]
 _WIRES = {"push": "to servers", "pull": "from servers"}
 

@@ -17,8 +17,6 @@ from tuccl.topology import Topology
 from tuccl.topology.relays import merged_hops
 from tuccl.training.model import ELEMENT_BYTES, Model
 
-__all__ = ["ITERATION_US", "THESIS_MODELS", "Iteration", "model_iteration", "thesis_iteration"]
-
 ITERATION_US = 500_000.0
 _BUCKETS = 8
 

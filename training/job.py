@@ -9,8 +9,6 @@ import msgspec
 from tuccl.training.model import Model
 from tuccl.training.timeline import Span
 
-__all__ = ["CONTROL", "JOB_FILE", "RESULTS_FILE", "Job", "MethodResult"]
-
 JOB_FILE, RESULTS_FILE = "job.json", "results.json"
 CONTROL = "gloo"
 

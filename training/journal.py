@@ -12,8 +12,6 @@ from tuccl.errors import InputError
 from tuccl.files import write_file
 from tuccl.training.rows import TrainingRow
 
-__all__ = ["Journal", "RowsFile"]
-
 _MOST_BYTES = 1 << 26
 
 

@@ -18,8 +18,6 @@ from tuccl.emulation import Emulation
 from tuccl.errors import TucclError, Unavailable
 from tuccl.training.job import JOB_FILE, RESULTS_FILE, Job, MethodResult
 
-__all__ = ["run_job"]
-
 _POLL_S = 0.05
 _START_S = 120.0
 _FREE = ("RANK", "WORLD_SIZE", "TUCCL_TABLE")

@@ -6,8 +6,6 @@ from tuccl.errors import InputError
 from tuccl.training.compression.exchanges import values_sent
 from tuccl.training.methods import GRADIENT_METHODS, GradientMethod, Label
 
-__all__ = ["LOSSY", "hook_and_ratio", "is_lossy", "lossy_method", "with_ratios"]
-
 LOSSY = {
     "ar-topk-star": "sparsification",
     "ar-topk-var": "sparsification",

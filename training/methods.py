@@ -19,8 +19,6 @@ from tuccl.training.costs import Costs
 from tuccl.training.model import ELEMENT_BYTES, Model
 from tuccl.training.timeline import simulate_steps
 
-__all__ = ["GRADIENT_METHODS", "SURVEY", "GradientMethod", "Label", "best_bucket_cap", "method_of"]
-
 _SERVER_CALLS = ("local-reduce", "push", "pull", "local-gather")
 _BYTEPS_PARTITION = 4_096_000
 _BYTESCHEDULER = 4_000_000 * ELEMENT_BYTES, 16_000_000 * ELEMENT_BYTES

@@ -8,8 +8,6 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["ELEMENT_BYTES", "Model", "Parameter"]
-
 ELEMENT_BYTES = 4
 _MOST_PARAMETERS = 5000  # the exact schedule takes time with their square
 _MOST_NAME = 200

@@ -12,8 +12,6 @@ from tuccl.errors import InputError, Unavailable
 from tuccl.training.model import Model, Parameter
 from tuccl.training.reference_models import REFERENCE_MODELS, reference_model
 
-__all__ = ["encode_model", "load_model"]
-
 _MOST_BYTES = 1 << 26
 _COLUMNS = ("name", "elements", "forward_us", "backward_us")
 

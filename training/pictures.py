@@ -9,8 +9,6 @@ from tuccl.topology.pictures.svg import Drawing
 from tuccl.training.simulation import TrainingRun
 from tuccl.training.timeline import Span
 
-__all__ = ["timeline_svg", "timeline_trace"]
-
 _KINDS = {"forward": "cpu", "backward": "gpu", "queue": "paper", "wire": "nic", "update": "switch"}
 _WIDTH, _LEFT, _ROW, _TOP = 960.0, 150.0, 34.0, 70.0
 _TICKS = 8

@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from tuccl.training.model import Model, Parameter
 
-__all__ = ["REFERENCE_MODELS", "reference_model"]
-
 _BERT_WORDS, _BERT_POSITIONS, _BERT_TOKENS = 30522, 512, 64
 
 

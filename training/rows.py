@@ -12,8 +12,6 @@ from tuccl.runtime.executors.paired_timing import MOST_SPREAD
 from tuccl.training.methods import GradientMethod
 from tuccl.training.model import Model
 
-__all__ = ["Backend", "Kind", "TrainingRow", "row_of"]
-
 _MOST_EFFICIENCY = 1.05
 Kind = Literal["sim", "replay", "train"]
 Backend = Literal["default", "table", "gloo"]

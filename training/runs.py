@@ -24,14 +24,6 @@ from tuccl.training.server_hosts import with_servers
 from tuccl.training.simulation import TrainingRun
 from tuccl.training.timeline import StepTimeline, gaps
 
-__all__ = [
-    "RUN_METHODS",
-    "TORCH_DDP",
-    "MeasuredRun",
-    "replay_training",
-    "train_module",
-]
-
 RUN_METHODS = tuple(GRADIENT_METHODS)
 """Methods that ranks run."""
 TORCH_DDP = GradientMethod(

@@ -9,8 +9,6 @@ from msgspec.structs import replace
 from tuccl.errors import InputError
 from tuccl.topology import Link, Node, Topology
 
-__all__ = ["with_servers"]
-
 
 def with_servers(topology: Topology, servers: int) -> Topology:
     """Return ``topology`` with further hosts of one rank each, which follow the ranks there are.

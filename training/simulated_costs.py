@@ -21,8 +21,6 @@ from tuccl.simulation import MachineClass
 from tuccl.topology import Topology, keep_gpus
 from tuccl.training.costs import Cost, Costs, server_costs
 
-__all__ = ["fitted_line", "interpolated", "simulated_costs"]
-
 _MOST_POWER = 40
 _GRID = sorted({part << power for power in range(7, _MOST_POWER) for part in (2, 3)})
 _ALPHA_BYTES = range(32 << 10, (504 << 12) + 1, 160 << 10)

@@ -12,8 +12,6 @@ from tuccl.training.model import Model
 from tuccl.training.rows import Backend, TrainingRow, row_of
 from tuccl.training.timeline import StepTimeline, simulate_steps
 
-__all__ = ["TIE", "TrainingRun", "best_run", "simulate_training"]
-
 TIE = 0.03
 """Steps that differ by less are a tie: simulations of other machines are no surer."""
 

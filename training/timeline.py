@@ -14,8 +14,6 @@ from tuccl.training.bucket_schedule import Bucket, BucketSchedule
 from tuccl.training.costs import Costs
 from tuccl.training.model import Model
 
-__all__ = ["Span", "StepTimeline", "gaps", "simulate_steps"]
-
 Kind = Literal["forward", "backward", "queue", "wire", "update"]
 _STEPS = 8  # without a barrier, until steps repeat
 _SETTLED = 4

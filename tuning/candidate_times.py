@@ -13,8 +13,6 @@ from tuccl.runtime.executors.paired_timing import paired_timings
 from tuccl.synth import Collective
 from tuccl.topology import Topology
 
-__all__ = ["CandidateTimes"]
-
 _ROUNDS = 5  # where there is noise
 
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from distributed import Client, Future
     from optuna.trial import FrozenTrial
 
-__all__ = ["search_on_dask"]
-
 _CONNECT_S = 5.0
 _POLL_S = 0.2
 _REPORT_S = 1.0

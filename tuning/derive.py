@@ -17,8 +17,6 @@ from tuccl.tuning.final_round import tuned_size
 from tuccl.tuning.joint_search import tune
 from tuccl.tuning.options import TuneOptions
 
-__all__ = ["derive_table"]
-
 _BUDGET = 8  # of which a quarter are points of the other table
 _SLOW = {"fewstep", "taccl"}  # which start a solver
 _SHARE = 0.6  # of the time is for searching, the rest for what starts and ends a tune

@@ -20,8 +20,6 @@ from tuccl.tuning.searches.measurements import Measurements
 from tuccl.tuning.searches.space import Point
 from tuccl.tuning.studies.study import Study
 
-__all__ = ["Evaluator"]
-
 _SLOW_US = 10_000.0  # a repeat of this length costs more than another call
 _HOPELESS = 3.0  # times as long as the best: its first repeat is its last
 

@@ -19,8 +19,6 @@ from tuccl.runtime import (
 )
 from tuccl.runtime.table import ranges_from_sizes
 
-__all__ = ["entries_to_keep"]
-
 _Ranges = Mapping[tuple[str, int | None], tuple[int, int]]
 
 

@@ -11,8 +11,6 @@ from tuccl.tuning.evaluate import Evaluator
 from tuccl.tuning.searches.measurements import Measurements
 from tuccl.tuning.searches.space import Point, Space
 
-__all__ = ["pareto_points", "time_leaner_points"]
-
 
 @dataclass(frozen=True)
 class _Cost:

@@ -18,8 +18,6 @@ from tuccl.tuning.searches.tie_break import (
     with_default_knobs,
 )
 
-__all__ = ["final_points", "single_placement_programs"]
-
 _PLACEMENTS: tuple[Placement, ...] = ("in-place", "out-of-place")
 
 

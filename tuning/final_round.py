@@ -31,15 +31,6 @@ from tuccl.synth import Collective
 from tuccl.tuning.searches.space import Point
 from tuccl.tuning.searches.tie_break import is_as_good, tie_break
 
-__all__ = [
-    "FinalRound",
-    "beats",
-    "entries_of",
-    "placement_samples",
-    "tuned_size",
-    "tuned_sizes",
-]
-
 _FASTEST = 3  # candidates of an entry, whatever SMs they take
 _MOST_CANDIDATES = 6  # with those that take fewer
 _SIGMAS = 2.0

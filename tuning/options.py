@@ -21,8 +21,6 @@ from tuccl.tuning.searches.mraco import MracoSearch
 from tuccl.tuning.searches.search import Search
 from tuccl.tuning.searches.tpe_searches import TpeSearch
 
-__all__ = ["SEARCHES", "TuneOptions"]
-
 SEARCHES: dict[str, type[Search]] = {
     search.name: search for search in (DescentSearch, MracoSearch, TpeSearch, RlSearch)
 }

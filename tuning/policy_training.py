@@ -27,8 +27,6 @@ from tuccl.tuning.searches.space import Point, Space
 from tuccl.tuning.searches.tie_break import is_as_good, with_default_knobs
 from tuccl.tuning.studies.study import Study
 
-__all__ = ["NoStudy", "SimulatedCall", "simulated_calls", "train_policy"]
-
 Progress = Callable[[int, int, str], None]
 _TRIED_SLOWER = 1.25  # than the best of its call: still worth a try elsewhere
 _PROGRAMS_EACH = 5

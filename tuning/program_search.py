@@ -31,8 +31,6 @@ from tuccl.topology import Topology, machine_of
 from tuccl.tuning.programs import ll128_is_safe
 from tuccl.units import Size, size_bytes
 
-__all__ = ["synthesize"]
-
 _RCCL_THREADS = max_threads("Simple", "rccl")
 
 

@@ -23,7 +23,6 @@ from tuccl.synth import (
     METHODS,
     PLAN_COLLECTIVES,
     SOLVERS,
-    STAND_IN,
     Collective,
     Options,
     Placement,
@@ -38,21 +37,13 @@ from tuccl.synth import (
     searched_methods,
 )
 from tuccl.synth.lowering.limits import limits_of
+from tuccl.synth.methods import STAND_IN
 from tuccl.synth.model.solver import Budget
 from tuccl.topology import Path, Topology, encode_topology, machine_of, path
 from tuccl.tuning.searches.initial_points import default_point
 from tuccl.tuning.searches.sketch_axes import ParameterAxes
 from tuccl.tuning.searches.space import Channels, Space
 from tuccl.tuning.studies.schedule_store import stored_schedule
-
-__all__ = [
-    "DEFAULT_METHODS",
-    "ROBUST",
-    "ProgramCache",
-    "VerifiedProgram",
-    "ll128_is_safe",
-    "sketches_by_name",
-]
 
 # Methods that are no methods: the two forms of msccl-default, on the full mesh only.
 ROBUST = "msccl-default-robust"

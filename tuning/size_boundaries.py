@@ -19,8 +19,6 @@ from tuccl.tuning.candidate_times import CandidateTimes
 from tuccl.tuning.final_round import placement_samples
 from tuccl.tuning.options import TuneOptions
 
-__all__ = ["Times", "entries_of_sizes", "entries_to_borders"]
-
 Times = Callable[[Sequence[Candidate], int], Mapping[str, Timing | None]]
 """Return the timing of each candidate at a size in bytes, by its name; None: it cannot run."""
 Entries = tuple[Entry, ...]

@@ -9,8 +9,6 @@ from tuccl.synth import Collective
 from tuccl.tuning.final_round import tuned_size
 from tuccl.tuning.searches.space import Point, Space
 
-__all__ = ["nearest_points"]
-
 
 def nearest_points(
     table: LookupTable, collective: Collective, nbytes: int, space: Space, most: int

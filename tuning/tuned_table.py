@@ -17,8 +17,6 @@ from tuccl.topology import Topology, signature
 from tuccl.tuning.rl.saturation import Saturation
 from tuccl.tuning.workload_tasks import WorkloadGain
 
-__all__ = ["SizeSummary", "TuneResult", "TunedTable", "check_searched", "new_table", "table_path"]
-
 
 @dataclass(frozen=True)
 class SizeSummary:

@@ -47,8 +47,6 @@ from tuccl.tuning.studies.study import Studies
 from tuccl.tuning.studies.task_queue import Task
 from tuccl.tuning.transfer import nearest_points
 
-__all__ = ["SizeResult", "StoredProgram", "TaskResult", "Tuner"]
-
 _NOISY_CANDIDATES = 3  # each timed again, and with default knobs too
 _SIM_CANDIDATES = 5  # their times are known: only default knobs cost anything
 _SIM_TRIALS = 3

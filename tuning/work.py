@@ -21,8 +21,6 @@ from tuccl.tuning.studies.task_queue import Claim, Task, TaskQueue, TaskState
 from tuccl.tuning.tuner import TaskResult, Tuner
 from tuccl.units import format_bytes
 
-__all__ = ["Progress", "Work", "no_progress", "report_states"]
-
 Progress = Callable[[int, int, str], None]
 """Called with the evaluations made, their total, and the task in work with its best time."""
 _POLL_S = 0.5

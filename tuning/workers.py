@@ -24,8 +24,6 @@ from tuccl.tuning.studies.study import MARK, Studies
 from tuccl.tuning.studies.task_queue import TaskQueue, in_work
 from tuccl.tuning.work import Progress, Work, no_progress, report_states
 
-__all__ = ["end_with_parent", "pickled", "search_in_processes"]
-
 _POLL_S = 0.1
 _REPORT_S = 1.0
 _MOST_RESTARTS = 20  # of workers that timed no candidate, in a row with no task completed between

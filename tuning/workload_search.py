@@ -21,8 +21,6 @@ from tuccl.tuning.size_boundaries import Times
 from tuccl.tuning.tuned_table import TunedTable, table_path
 from tuccl.tuning.workload_tasks import TimesOf, job_tasks, workload_gain
 
-__all__ = ["tune_workload"]
-
 
 def tune_workload(
     topology: Topology,

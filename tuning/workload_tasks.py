@@ -11,8 +11,6 @@ from tuccl.runtime import Candidate, LookupTable, Timing, default_candidate, sel
 from tuccl.runtime.workload import Call, LeftOut, Workload
 from tuccl.tuning.size_boundaries import Times
 
-__all__ = ["FEWEST_EVALUATIONS", "JobTask", "TimesOf", "WorkloadGain", "job_tasks", "workload_gain"]
-
 TimesOf = Callable[[str], Times]
 """Return the times of the candidates of a collective."""
 FEWEST_EVALUATIONS = 16  # enough for a point of every method

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tuccl.training import Advice, Costs, Model
     from tuccl.training.rows import Backend
 
-__all__ = ["print_advice"]
-
 
 def print_advice(args: argparse.Namespace, topology: Topology, model: Model) -> int:
     """Simulate all methods, print the recommended one and its calls; with --tune tune them."""

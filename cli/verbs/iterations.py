@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 _MOST_LOADS = 16
 
-__all__ = ["add_iterate", "percentile", "print_iterations", "print_loads"]
-
 
 def add_iterate(parser: argparse.ArgumentParser) -> None:
     """Add ``--iterate`` and ``--iterations``."""

@@ -23,16 +23,6 @@ from tuccl.topology.switches import united
 if TYPE_CHECKING:
     from tuccl.runtime.jobs import HostLauncher
 
-__all__ = [
-    "add_hosts",
-    "add_joining",
-    "answering_hosts",
-    "host_names",
-    "join_cluster",
-    "names_of",
-    "report_fabric",
-]
-
 
 def add_joining(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of how hosts are joined."""

@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         say(f"{args.table}: no job measured anything with it yet")
     if args.traffic:
-        from tuccl.eval import traffic_text
+        from tuccl.eval.traffic import traffic_text
 
         write_text(Path(args.traffic), traffic_text(load_table(Path(args.table)), rows))
     if args.write:

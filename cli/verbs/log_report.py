@@ -19,8 +19,6 @@ from tuccl.runtime.jobs import (
     verdicts,
 )
 
-__all__ = ["judge_log"]
-
 _MOST_BYTES = 1 << 30
 _MOST_CHOICES = 8
 

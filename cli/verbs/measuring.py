@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from tuccl.topology import Topology
     from tuccl.topology.probing import Endpoint, Prober
 
-__all__ = ["add_measuring", "measure_emulation", "measure_topology"]
-
 _BOTH_WAYS = 0.8  # of a copy alone
 
 

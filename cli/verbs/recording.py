@@ -12,15 +12,6 @@ from tuccl.errors import InputError
 from tuccl.runtime import TracedRun
 from tuccl.units import format_bytes
 
-__all__ = [
-    "add_recording",
-    "check_recording",
-    "is_recorded",
-    "use_row",
-    "use_text",
-    "write_trace",
-]
-
 
 def add_recording(parser: argparse.ArgumentParser) -> None:
     """Add ``--trace``, ``--trace-passes`` and ``--utilisation``."""

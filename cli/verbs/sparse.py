@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from tuccl.training import Costs, Model
     from tuccl.training.compression.sparse_steps import SparseStep
 
-__all__ = ["RATIOS_HELP", "print_sparse"]
-
 RATIOS_HELP = (
     "simulate a step that sends these parts of the gradient, as 0.1,0.01 (AR-Topk); with --kind "
     "train: for the methods ar-topk-star, ar-topk-var, lw-topk, ms-topk"

@@ -13,8 +13,6 @@ from tuccl.runtime import LookupTable
 if TYPE_CHECKING:
     from tuccl.tuning import StoredStudy
 
-__all__ = ["add_study", "studies_of"]
-
 
 def add_study(parser: argparse.ArgumentParser) -> None:
     """Add ``--study``."""

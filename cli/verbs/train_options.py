@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tuccl.training import Costs, GradientMethod
     from tuccl.training.rows import Backend
 
-__all__ = ["add_arguments", "backends_of", "check_options", "methods_of", "table_of"]
-
 KINDS = ("sim", "replay", "train")
 
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from tuccl.tuning import Saturation, SizeSummary, TuneResult
     from tuccl.tuning.workload_tasks import WorkloadGain
 
-__all__ = ["print_result", "saturated_line"]
-
 
 def print_result(args: argparse.Namespace, result: TuneResult) -> int:
     """Print what a tune wrote, in a line or as JSON."""

@@ -14,14 +14,6 @@ from tuccl.topology import Topology
 if TYPE_CHECKING:
     from tuccl.runtime.executors.configured_program import ConfiguredProgram, TimedProgram
 
-__all__ = [
-    "BASELINES",
-    "BEST_BASELINES",
-    "SYMMETRIC_BASELINE",
-    "baselines_on",
-    "time_baseline",
-]
-
 BASELINES = ("nccl", "nccl-best", "msccl-default", "msccl-default-robust", "msccl-best")
 BEST_BASELINES = ("nccl-best", "msccl-best")
 """Those that a user has to search for: no runtime does so by itself."""

@@ -18,8 +18,6 @@ from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.problem import Problem
 from tuccl.topology import Topology
 
-__all__ = ["SHIPPED", "best_shipped"]
-
 # Methods of the programs in msccl-tools' examples (all pairs, ring, recursive doubling and halving,
 # hierarchical allreduce, two-step alltoall) and in Azure's msccl-scheduler.
 SHIPPED = ("allpairs", "ring", "recursive", "hierarchical2", "hierarchical3")

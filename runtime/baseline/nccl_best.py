@@ -14,8 +14,6 @@ from tuccl.runtime.nccl.versions import NCCL_VERSION
 from tuccl.synth.model.collective import Collective
 from tuccl.topology import Topology
 
-__all__ = ["CHANNELS", "nccl_configurations", "nccl_timings", "time_nccl"]
-
 CHANNELS = (1, 2, 4, 8, 16, 32)
 _CLOSE = 2.0  # times as long as the fastest: other numbers of channels are worth a try
 

@@ -17,8 +17,6 @@ from tuccl.synth.baseline.nccl_nvls import nvls_program
 from tuccl.synth.model.collective import Collective
 from tuccl.topology import Topology
 
-__all__ = ["collective_stub", "nccl_call", "program_once"]
-
 _ALGORITHMS = {"Ring": "ring", "Tree": "tree", "SendRecv": "p2p"}
 _RINGS = frozenset({"allreduce", "allgather", "reduce-scatter"})
 _FIRST_WITH_PLANS = (2, 14, 0)  # ncclKernelPlan, src/enqueue.cc; 2.13's constants are 2.12's

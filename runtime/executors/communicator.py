@@ -13,8 +13,6 @@ from typing import Any, Literal, Self
 from tuccl.errors import InputError, TucclError
 from tuccl.runtime.executors.cuda import loaded_library
 
-__all__ = ["Communicator", "Datatype", "Reduction", "communicator_id", "group"]
-
 Datatype = Literal[
     "int8",
     "uint8",

@@ -9,8 +9,6 @@ from tuccl.runtime.executors.executor import MSCCL_LOOP, Executor, StepLoop, Tim
 from tuccl.runtime.nccl.knobs import NcclKnobs
 from tuccl.synth.model.problem import ScheduleChoice
 
-__all__ = ["ConfiguredProgram", "TimedProgram"]
-
 
 @dataclass(frozen=True)
 class ConfiguredProgram:

@@ -14,8 +14,6 @@ from tuccl.topology import CrossTraffic, Topology, flows, residual
 from tuccl.topology.cross_traffic import Source, network_hops, offered_gbs
 from tuccl.topology.relays import merged_hops
 
-__all__ = ["CrossRuns"]
-
 _SETTLED_FLOWS = 64  # of a source before a call: the links' queues have forgotten their start
 _SETTLED_PERIODS = 8
 

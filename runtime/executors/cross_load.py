@@ -6,8 +6,6 @@ import math
 
 import msgspec
 
-__all__ = ["CarriedLoad", "SourceLoad"]
-
 
 class SourceLoad(msgspec.Struct, frozen=True):
     """The bytes that a source of cross traffic sent in an interval, measured.

@@ -14,8 +14,6 @@ from tuccl.execution import Call, RankResult, read_result
 from tuccl.installation import built_folder
 from tuccl.runtime.executors.measure import DataExecutor, Effort, Operands
 
-__all__ = ["CudaExecutor", "cuda_devices", "cuda_library", "loaded_library", "nccl_library"]
-
 _LIBRARY = "libtuccl-cuda.so"
 _NCCL_LIBRARY = "libnccl-tuccl.so"
 _STUCK = 2

@@ -19,16 +19,6 @@ from tuccl.topology import Topology
 if TYPE_CHECKING:
     from tuccl.mscclpp import ExecutionPlan
 
-__all__ = [
-    "MSCCL_LOOP",
-    "RUNTIME_CHOICE",
-    "Call",
-    "Executor",
-    "StepLoop",
-    "Timing",
-    "TracedRun",
-]
-
 Call = tuple[Knobs, int]
 """The knobs of a call and the bytes of its whole array."""
 

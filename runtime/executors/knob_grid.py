@@ -8,8 +8,6 @@ from functools import cache
 
 from tuccl.program import Knobs, default_buffer_bytes, max_threads
 
-__all__ = ["BUFFERS", "CHANNELS", "PROTOCOLS", "THREADS", "WHOLE_GRID", "KnobGrid"]
-
 PROTOCOLS = ("Simple", "LL", "LL128")
 CHANNELS = (1, 2, 4, 8, 16)
 THREADS = tuple(range(32, 641, 32))

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from tuccl.execution import Call, RankResult, run_in_threads
 from tuccl.runtime.executors.measure import CpuExecutor, Effort, Operands
 
-__all__ = ["LoopbackExecutor"]
-
 
 class LoopbackExecutor(CpuExecutor):
     """Runs programs by one thread a rank: proves them on data, and times memory copies."""

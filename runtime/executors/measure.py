@@ -15,8 +15,6 @@ from tuccl.program import Knobs, Program
 from tuccl.runtime.executors.executor import MSCCL_LOOP, Executor, StepLoop, Timing
 from tuccl.runtime.executors.knob_grid import KnobGrid
 
-__all__ = ["CpuExecutor", "DataExecutor", "Effort", "Operands", "check_ranks", "cpu_threads"]
-
 _GPU_THREADS_OF_A_CPU_THREAD = 128
 _MOST_THREADS = 512
 _CHANNELS = (1, 2, 4, 8)

@@ -11,8 +11,6 @@ from tuccl.runtime.executors.mpi_find import Mpi, find_mpi, glue_library, worker
 from tuccl.runtime.executors.mpi_launch import Launch, usual_launch
 from tuccl.runtime.executors.mpi_workers import Workers
 
-__all__ = ["MpiExecutor"]
-
 
 class MpiExecutor(CpuExecutor):
     """Runs programs on worker processes that live from the first call to ``close``.

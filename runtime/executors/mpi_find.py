@@ -14,8 +14,6 @@ from pathlib import Path
 from tuccl.errors import InputError, Unavailable
 from tuccl.installation import built_folder
 
-__all__ = ["Mpi", "find_mpi", "find_mpis", "glue_library", "mpi_library", "worker_program"]
-
 _FAMILIES = {"openmpi": ("Open MPI", "OpenRTE", "PRRTE"), "mpich": ("HYDRA", "MPICH")}
 _HOW_TO = "apt-get install openmpi-bin libopenmpi-dev (or mpich libmpich-dev)"
 _COMPILE_S = 120

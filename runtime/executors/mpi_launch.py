@@ -11,8 +11,6 @@ from pathlib import Path
 from tuccl.errors import InputError
 from tuccl.runtime.executors.mpi_find import Mpi
 
-__all__ = ["Launch", "usual_launch"]
-
 # Ranks share this machine's processors, so none may be pinned and none may spin.
 _OPTIONS = {
     "openmpi": ("--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"),

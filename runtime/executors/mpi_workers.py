@@ -26,8 +26,6 @@ from tuccl.errors import InputError, Stuck, Unavailable
 from tuccl.execution import Call, RankResult, read_result
 from tuccl.runtime.executors.mpi_launch import Launch
 
-__all__ = ["Workers"]
-
 _END_S = 5.0
 _LOOK_S = 0.1
 _LEAST_SILENCE_S = 5.0  # 25 signs of life that were missed: a busy machine delays some

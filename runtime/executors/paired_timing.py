@@ -9,8 +9,6 @@ from tuccl.errors import InputError
 from tuccl.runtime.executors.configured_program import ConfiguredProgram
 from tuccl.runtime.executors.executor import Executor, Timing
 
-__all__ = ["MOST_SPREAD", "is_comparable", "paired_timings", "pool_timings"]
-
 MOST_SPREAD = 1.5
 """Times whose 90th percentile is more than this times their 10th are not comparable."""
 

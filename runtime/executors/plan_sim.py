@@ -28,19 +28,6 @@ from tuccl.topology import Topology, network, process_gpus
 from tuccl.topology.machine import plan_machine_of
 from tuccl.topology.models import has_multicast, multiprocessors
 
-__all__ = [
-    "PLAN_GRID",
-    "PLAN_KNOBS",
-    "FastestPlan",
-    "PlanSimExecutor",
-    "PlanSimulator",
-    "check_residency",
-    "fastest_plan",
-    "plan_knobs",
-    "program_plan",
-    "takes_in_place",
-]
-
 _WHOLE = 8 << 20  # buffer bytes that stand for chunks moved whole
 _UNIT = 8  # buffers hold so many pieces, as a connection's FIFO has slots
 _MOST_PLANNED = 1 << 30  # bytes that a plan is for, where it is not made for more

@@ -11,8 +11,6 @@ from tuccl.program import Knobs, Program
 from tuccl.runtime.executors.executor import MSCCL_LOOP, Executor, StepLoop, Timing
 from tuccl.topology import Topology
 
-__all__ = ["OBJECTIVES", "Objective", "Scenario", "ScenarioExecutor"]
-
 Objective = Literal["mean", "tail", "regret"]
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 _TAIL = 0.1

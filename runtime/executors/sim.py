@@ -30,8 +30,6 @@ from tuccl.synth.baseline.nccl_nvls import SWITCH_RANKS, nvls_network
 from tuccl.topology import CrossTraffic, Topology, machine_of, network, process_gpus, residual
 from tuccl.topology.machine import interpreter_machine_of
 
-__all__ = ["InterpreterSimExecutor", "SimExecutor", "padded"]
-
 _MOMENTS = 20  # of cross traffic that a call is simulated at, for each repeat
 _ITERATION_REPEATS = 10
 

@@ -29,14 +29,6 @@ from tuccl.runtime.table.store import Table, load_table
 from tuccl.runtime.table.supported_knobs import fork_threads
 from tuccl.topology import Topology, signature
 
-__all__ = [
-    "EXPORTS",
-    "Export",
-    "double_match",
-    "export",
-    "export_switch",
-]
-
 EXPORTS = (*DIALECTS, *CSV_FILES, "mscclpp")
 _FORK_CONFIG = "msccl-config.xml"
 _MOST_PATH_BYTES = 254

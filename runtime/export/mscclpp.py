@@ -21,15 +21,6 @@ from tuccl.topology import Topology, network
 from tuccl.topology.models import has_multicast
 from tuccl.units import format_bytes
 
-__all__ = [
-    "PLAN_FILES",
-    "PlanSource",
-    "plan_contents",
-    "sources_of_program",
-    "sources_of_switch",
-    "sources_of_table",
-]
-
 PLAN_FILES = ("tuccl_plans.py", "selection.json")
 _MODULE = Path(__file__).with_name("tuccl_plans.py")
 _TOP = (1 << 32) - 1  # offsets have 32 bits

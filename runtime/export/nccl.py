@@ -9,8 +9,6 @@ from tuccl.runtime.nccl.knobs import NcclKnobs
 from tuccl.runtime.table.lookup import LookupTable
 from tuccl.units import format_bytes
 
-__all__ = ["CSV_FILES", "Line", "csv_lines", "csv_notes", "csv_text"]
-
 CSV_FILES = {"nccl": "nccl_tuner.csv", "ncclx": "ncclx_tuner.csv"}
 _HEADERS = {
     "nccl": "collective_type,min_bytes,max_bytes,algorithm,protocol,channels,"

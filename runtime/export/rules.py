@@ -25,8 +25,6 @@ from tuccl.runtime.table.supported_knobs import (
 from tuccl.synth.lowering.limits import fork_end, fork_scratch_bytes
 from tuccl.units import format_bytes
 
-__all__ = ["FORK_FILES", "Rule", "RuleSet", "export_rules"]
-
 FORK_FILES = 4  # algorithms of one communicator (docs/reference/msccl.md)
 _FORK_TOP = 1 << 40
 

@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from tuccl.errors import InputError
 from tuccl.execution import RendezvousServer
 
-__all__ = ["BOOTSTRAP_VARIABLES", "rendezvous_address", "rendezvous_server"]
-
 BOOTSTRAP_VARIABLES = ("TUCCL_BOOTSTRAP", "TUCCL_TOKEN")
 # Of a block for documentation (RFC 5737): looking up the route there sends nothing.
 _ANYWHERE = ("192.0.2.1", 9)

@@ -18,8 +18,6 @@ from tuccl.runtime.table.store import JSON_NAME, TOPOLOGY_NAME, Table, load_tabl
 from tuccl.topology import Topology, differences, keep_gpus, signature
 from tuccl.topology.files import load_topology, save_topology
 
-__all__ = ["is_table", "present_topology", "table_for"]
-
 _MOST_CHOICES = 64  # of hosts under other names, that must all be alike
 
 

@@ -14,8 +14,6 @@ from typing import Any
 
 from tuccl.errors import InputError
 
-__all__ = ["Finished", "descendants", "lives", "run_all", "run_to_end", "start_command"]
-
 _GRACE_S = 5.0  # a launcher takes its ranks on other hosts down
 _ORPHANS_S = 0.5  # what outlives it gets no longer
 _LOOK_S = 0.05

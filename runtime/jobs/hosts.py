@@ -19,18 +19,6 @@ from tuccl.topology.readers.reader import Reader
 from tuccl.topology.readers.rocm_smi import ROCM_SMI
 from tuccl.topology.readers.smi_topo import SMI_TOPO
 
-__all__ = [
-    "HOST_LAUNCHERS",
-    "HOST_TOOLS",
-    "HostAnswer",
-    "HostLauncher",
-    "allocated_hosts",
-    "host_command",
-    "hosts_in_file",
-    "hosts_of",
-    "probe_hosts",
-]
-
 HostLauncher = Literal["ssh", "slurm", "mpi"]
 HOST_LAUNCHERS: tuple[HostLauncher, ...] = get_args(HostLauncher)
 

@@ -18,15 +18,6 @@ from tuccl.runtime.jobs.plugins import plugin_environment, plugin_path, tuner_va
 from tuccl.runtime.table.store import Table, load_table
 from tuccl.runtime.table.supported_knobs import BUFFER_VARIABLES
 
-__all__ = [
-    "cache_folder",
-    "msccl_variables",
-    "run_command",
-    "run_environment",
-    "shell_block",
-    "window_notes",
-]
-
 # No library has this name: the runtime falls back to its built-in scheduler, which alone
 # connects the programs at initialisation (docs/reference/msccl.md).
 _NO_SCHEDULER = "none"

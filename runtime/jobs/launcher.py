@@ -13,8 +13,6 @@ from typing import Literal
 
 from tuccl.errors import InputError
 
-__all__ = ["JobLauncher", "forwarded", "forwarding", "job_launcher", "launcher_family"]
-
 Family = Literal["openmpi", "mpich", "srun"]
 _MARKS: Mapping[Family, tuple[str, ...]] = {
     "openmpi": ("Open MPI", "OpenRTE", "PRRTE"),

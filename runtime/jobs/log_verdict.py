@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from tuccl.runtime.jobs.nccl_log import JobLog, Plugin, Process
 
-__all__ = ["Verdict", "verdicts"]
-
 _VARIABLES = {
     "tuner": "NCCL_TUNER_PLUGIN",
     "profiler": "NCCL_PROFILER_PLUGIN",

@@ -11,8 +11,6 @@ import msgspec
 from tuccl.errors import TucclError
 from tuccl.topology import Topology, differences, keep_gpus, probe_local, signature
 
-__all__ = ["changed_machine"]
-
 _SYS = "sys: "  # what a link's source begins with where it was read from /sys
 
 

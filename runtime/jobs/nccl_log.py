@@ -9,17 +9,6 @@ from typing import Literal, NamedTuple, TextIO
 
 from tuccl.errors import InputError
 
-__all__ = [
-    "JobLog",
-    "Loaded",
-    "LogLine",
-    "LoggedCommunicator",
-    "Process",
-    "log_lines",
-    "read_lines",
-    "read_log",
-]
-
 Plugin = Literal["tuner", "profiler", "scheduler"]
 PLUGINS: tuple[Plugin, ...] = ("tuner", "profiler", "scheduler")
 _NAME = "tuccl"

@@ -14,8 +14,6 @@ from tuccl.runtime.table.selection import Explanation, explain, select
 from tuccl.runtime.table.supported_knobs import hangs_between_hosts
 from tuccl.synth.model.collective import ROOTED
 
-__all__ = ["PluginAnswer", "check_plugin"]
-
 _NEWEST_TUNER = 6
 _FAR = 16  # times the first size: where a range has no end
 _COUNTED_PER_RANK = frozenset({"allgather", "reduce-scatter", "alltoall"})

@@ -16,19 +16,6 @@ from tuccl.runtime.table.lookup import LookupTable
 from tuccl.runtime.table.store import load_table
 from tuccl.runtime.table.text import table_text
 
-__all__ = [
-    "PLUGINS",
-    "Kind",
-    "SchedulerCall",
-    "TunerCall",
-    "ask_scheduler",
-    "ask_tuner",
-    "plugin_environment",
-    "plugin_path",
-    "plugin_paths",
-    "tuner_variables",
-]
-
 Kind = Literal["tuner", "profiler", "scheduler"]
 # The tuner's file is the profiler's too: what one measures the other chooses by, in one process.
 PLUGINS: Mapping[Kind, str] = {

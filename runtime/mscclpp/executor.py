@@ -23,8 +23,6 @@ from tuccl.runtime.executors.plan_sim import (
 from tuccl.runtime.mscclpp.run import DATATYPES, ExecutorTest, run_executor_test
 from tuccl.synth.mscclpp.knobs import ALIGNMENT
 
-__all__ = ["MscclppExecutor"]
-
 _MOST_LEAST = (1 << 31) - 1  # bytes: the loader reads 32 bits of a plan's least size
 _CHECKED = {  # the collectives whose data the script checks, by the names in plans
     "allgather": "allgather",

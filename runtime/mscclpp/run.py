@@ -14,8 +14,6 @@ from tuccl.errors import InputError, Stuck, Unavailable
 from tuccl.runtime.jobs.child_tree import Finished, run_to_end
 from tuccl.runtime.jobs.launcher import JobLauncher
 
-__all__ = ["DATATYPES", "ExecutorTest", "find_executor_test", "run_executor_test"]
-
 DATATYPES: Mapping[str, tuple[str, int]] = {
     "half": ("float16", 2),
     "float16": ("float16", 2),

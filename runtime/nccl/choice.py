@@ -23,8 +23,6 @@ from tuccl.runtime.nccl.thresholds import threshold_choice
 from tuccl.runtime.nccl.versions import NCCL_VERSION, nccl_group
 from tuccl.topology import Topology
 
-__all__ = ["NCCL_CHOICES", "NcclChoice", "nccl_choice", "nccl_protocols"]
-
 NCCL_CHOICES = ("Ring", "Tree", "NVLS", "NVLSTree", "PAT", "SendRecv")
 _THRESHOLDS = "2.4"
 

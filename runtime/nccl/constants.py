@@ -19,26 +19,6 @@ from typing import Any, Literal
 
 import msgspec
 
-__all__ = [
-    "MAX_CHANNELS",
-    "NET_OVERHEAD_US",
-    "P2P_LL_BYTES",
-    "PCI_GBS",
-    "PROTOCOLS",
-    "SEND_RECV",
-    "STEP_BYTES",
-    "THREADS",
-    "THREAD_THRESHOLD",
-    "Algorithm",
-    "Arch",
-    "Link",
-    "Nvls",
-    "Protocol",
-    "Search",
-    "TuningConstants",
-    "tuning_constants",
-]
-
 Algorithm = Literal["Tree", "Ring", "NVLS", "NVLSTree", "PAT"]
 Protocol = Literal["LL", "LL128", "Simple"]
 Link = Literal["nvlink", "pci", "net"]

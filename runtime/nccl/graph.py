@@ -19,8 +19,6 @@ from tuccl.runtime.nccl.search import Channels, HostLinks, rings, trees
 from tuccl.runtime.nccl.versions import NCCL_VERSION, nccl_group
 from tuccl.topology import Path, Topology, path, relay_path
 
-__all__ = ["NcclGraph", "nccl_graph"]
-
 _CAPABILITY = {"P100": 60, "V100": 70, "T4": 75, "A100": 80, "A800": 80, "A10": 86}
 _CAPABILITY |= {"H100": 90, "H200": 90, "H20": 90, "H800": 90, "GH200": 90}
 _CAPABILITY |= {"B100": 100, "B200": 100}

@@ -7,8 +7,6 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["ALGORITHMS", "MOST_NCCL_CHANNELS", "TUNED_COLLECTIVES", "NcclKnobs"]
-
 NcclAlgorithm = Literal["Tree", "Ring", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree", "PAT"]
 MOST_NCCL_CHANNELS = 64  # MAXCHANNELS, src/include/device.h of 2.27 on
 _MOST_CHUNK = 1 << 30

@@ -15,8 +15,6 @@ from tuccl.runtime.nccl.constants import (
 )
 from tuccl.runtime.nccl.graph import NcclGraph
 
-__all__ = ["chunk_bytes", "launch", "shrunk_tree_chunk"]
-
 _MOST_THREADS = 640  # NCCL_MAX_NTHREADS
 _NVLS_CHANNELS = 16
 _NVLS_CHUNK = 128 << 10  # NCCL_NVLS_CHUNKSIZE

@@ -18,8 +18,6 @@ from tuccl.runtime.nccl.constants import (
 from tuccl.runtime.nccl.graph import NcclGraph
 from tuccl.runtime.nccl.search import Channels
 
-__all__ = ["allows_ll128", "available", "time_us"]
-
 _LONE_HEAD_SHARE = 0.85
 _PAT_US, _PAT_LEVEL_US, _PAT_RANK_US = 8.0, 4.0, 2.8
 _SHARED_BY_RANKS = frozenset({"allgather", "reduce-scatter"})

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 from tuccl.runtime.nccl.constants import MAX_CHANNELS, Search
 
-__all__ = ["Channels", "HostLinks", "rings", "trees"]
-
 _LEAST_SHARE = 0.49  # the search stops at speeds below this share of the best
 _ROUNDING = 1e-6
 _FALLBACK_GBS = 0.1

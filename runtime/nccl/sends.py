@@ -14,8 +14,6 @@ from tuccl.runtime.nccl.constants import (
 )
 from tuccl.runtime.nccl.graph import NcclGraph
 
-__all__ = ["p2p_channels", "p2p_chunk_bytes", "p2p_parts", "p2p_protocol"]
-
 # Multiprocessors of a GPU, each with room for one thread block.
 _BLOCKS: dict[Arch, int] = {"volta": 80, "ampere": 108, "hopper": 132, "blackwell": 148}
 

@@ -9,8 +9,6 @@ from tuccl.runtime.nccl.choice import nccl_choice
 from tuccl.runtime.nccl.versions import NCCL_VERSION
 from tuccl.topology import Topology
 
-__all__ = ["SwitchPoint", "switch_points"]
-
 _LEAST_BYTES = 64
 _MOST_BYTES = 1 << 33
 _STEPS = 4  # sizes looked at an octave

@@ -9,8 +9,6 @@ from tuccl.runtime.nccl.constants import STEP_BYTES, Protocol
 from tuccl.runtime.nccl.graph import NcclGraph
 from tuccl.runtime.nccl.launch import shrunk_tree_chunk
 
-__all__ = ["ThresholdChoice", "threshold_choice", "tree_threshold_bytes"]
-
 _THREADS = 256
 _LEAST_LL_THREADS = 64  # NCCL_LL_MIN_NTHREADS
 _LL_CHANNEL_BYTES = 8  # NCCL_LL_CHANNEL_THRESHOLD, a thread

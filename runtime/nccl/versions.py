@@ -7,8 +7,6 @@ import re
 from tuccl.errors import InputError
 from tuccl.runtime.nccl.constants import tuning_constants
 
-__all__ = ["NCCL_VERSION", "nccl_caveats", "nccl_group", "nccl_release", "nccl_versions"]
-
 NCCL_VERSION = "2.19"  # of baselines by default
 
 _NEWEST = (2, 30)  # whose constants are known

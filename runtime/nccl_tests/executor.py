@@ -25,8 +25,6 @@ from tuccl.runtime.table.entry import KnobValues
 from tuccl.runtime.table.programs import placements
 from tuccl.runtime.table.supported_knobs import BUFFER_VARIABLES, FIXED_THREADS, fork_threads
 
-__all__ = ["NcclTestsExecutor"]
-
 _CHANNELS = re.compile(r"(\d+) coll channels")
 _BUFFERS = tuple(256 << 10 << i for i in range(6))  # each try starts a job: few that differ
 _MSCCL_OFF = {

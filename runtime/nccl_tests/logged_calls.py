@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from tuccl.runtime.nccl.knobs import NcclKnobs
 
-__all__ = ["LoggedCall", "read_logged_calls"]
-
 _NAMES = {
     "AllGather": "allgather",
     "AllReduce": "allreduce",

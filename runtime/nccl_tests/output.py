@@ -8,8 +8,6 @@ import msgspec
 
 from tuccl.errors import InputError
 
-__all__ = ["TestsOutput", "TestsRow", "read_json", "read_text"]
-
 # size count type redop root, then time algbw busbw #wrong out of place and in place.
 _OUT_WORD, _IN_WORD = 5, 9
 _LEAST_WORDS = 8

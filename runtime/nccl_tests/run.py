@@ -13,8 +13,6 @@ from tuccl.runtime.jobs.child_tree import Finished, run_to_end
 from tuccl.runtime.jobs.launcher import JobLauncher
 from tuccl.runtime.nccl_tests.output import TestsOutput, read_json, read_text
 
-__all__ = ["NcclTests", "find_nccl_tests", "run_tests", "single_runs"]
-
 _BINARIES = {
     "allgather": "all_gather_perf",
     "reduce-scatter": "reduce_scatter_perf",

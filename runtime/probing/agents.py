@@ -23,8 +23,6 @@ from tuccl.runtime.probing import agent
 from tuccl.topology.probing import Endpoint, PairTimes
 from tuccl.topology.probing.prober import Pair
 
-__all__ = ["AgentProber", "agent_words"]
-
 _START_S = 30.0
 _ANSWER_S = 120.0
 _FILL_S = 0.5  # TCP finds its rate, queues fill

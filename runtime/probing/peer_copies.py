@@ -18,8 +18,6 @@ from tuccl.runtime.jobs.child_tree import run_to_end
 from tuccl.runtime.jobs.launch import cache_folder
 from tuccl.topology.probing import Fit, fit
 
-__all__ = ["PeerCopies", "peer_copies_program", "read_peer_copies", "run_peer_copies"]
-
 _SOURCE = Path(__file__).with_suffix(".cu")
 _COMPILE_S, _RUN_S = 300, 600
 _MOST_BYTES = 1 << 26

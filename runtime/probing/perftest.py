@@ -16,8 +16,6 @@ from tuccl.runtime.jobs.child_tree import start_command
 from tuccl.topology.probing import Endpoint, PairTimes
 from tuccl.topology.probing.prober import Pair
 
-__all__ = ["PerftestProber", "read_write_bw", "read_write_lat"]
-
 Words = Sequence[str]
 _LAT, _BW = "ib_write_lat", "ib_write_bw"
 _PORTS = itertools.cycle(range(18515, 18515 + 4096))  # perftest's own first

@@ -11,8 +11,6 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["exchange_names", "previous_directory", "replace_directory", "swap_directories"]
-
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 # File systems (NFS among them) and kernels that cannot exchange two names say one of these.

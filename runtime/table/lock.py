@@ -10,8 +10,6 @@ from pathlib import Path
 
 from tuccl.errors import InputError
 
-__all__ = ["exclusive_use", "in_use"]
-
 USE, LEARNED = "use.lock", "learned.lock"
 
 

@@ -14,8 +14,6 @@ import msgspec
 from tuccl import __version__
 from tuccl.runtime.table.entry import DATATYPE_CLASSES, ROOTED, Candidate, Entry
 
-__all__ = ["FORMAT", "WITH_TUNER", "LookupTable", "Range", "check_entries", "ranges_from_sizes"]
-
 FORMAT = "tuccl-table/1"
 # Dialects whose runtime calls a tuner plugin to choose what NCCL runs.
 WITH_TUNER = frozenset({"nccl", "executor", "rccl"})

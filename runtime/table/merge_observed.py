@@ -15,8 +15,6 @@ from tuccl.runtime.table.store import Table, load_table, save_table
 from tuccl.runtime.table.text import table_text
 from tuccl.selection import Selector
 
-__all__ = ["ObservedTiming", "merge_observed", "observed_timings"]
-
 _REMARK = "in service: "
 
 

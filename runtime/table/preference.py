@@ -12,8 +12,6 @@ from tuccl.errors import InputError
 from tuccl.runtime.table.entry import Candidate, Entry
 from tuccl.runtime.table.lookup import LookupTable
 
-__all__ = ["PREFERENCES", "entry_preferring", "pareto_set", "table_preferring"]
-
 PREFERENCES = ("speed", "sms")
 _MOST_SLOWER = 1.2  # than the fastest candidate
 _AS_FAST = 1.001

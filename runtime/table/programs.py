@@ -12,8 +12,6 @@ from tuccl.runtime.table.entry import Candidate, KnobValues, Source, Statistics
 from tuccl.synth.lowering.limits import fork_end
 from tuccl.synth.model.problem import ScheduleChoice
 
-__all__ = ["ProgramFile", "placements", "program_candidate", "program_file", "sent_chunks"]
-
 ALGORITHMS = "algorithms"
 _SENDS = frozenset({"s", "rcs", "rrs", "rrcs"})
 _NO_CHOICE = ScheduleChoice("", "", 0)

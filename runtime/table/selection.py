@@ -23,8 +23,6 @@ from tuccl.selection import Selector
 from tuccl.synth.model.collective import COLLECTIVES
 from tuccl.units import format_bytes
 
-__all__ = ["Choice", "Explanation", "explain", "select"]
-
 
 @dataclass(frozen=True)
 class Choice:

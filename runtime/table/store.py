@@ -27,8 +27,6 @@ from tuccl.synth.model.collective import Collective, collective_on
 from tuccl.topology import Topology, decode_topology, encode_topology, signature
 from tuccl.units import Size, size_bytes
 
-__all__ = ["Table", "check_target", "load_table", "save_table", "sketch_path"]
-
 JSON_NAME, TEXT_NAME, TOPOLOGY_NAME = "table.json", "table.txt", "topology.json"
 LEARNED_NAME = "learned.txt"
 _OWN_FILE = re.compile(

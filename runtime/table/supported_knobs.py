@@ -10,17 +10,6 @@ from tuccl.runtime.table.entry import Entry, KnobValues
 from tuccl.synth.model.collective import ROOTED
 from tuccl.units import format_bytes
 
-__all__ = [
-    "BUFFER_VARIABLES",
-    "FIXED_THREADS",
-    "changes_threads",
-    "exclusion_reason",
-    "fork_threads",
-    "hangs_between_hosts",
-    "process_buffers",
-    "unsupported_knobs",
-]
-
 BUFFER_VARIABLES = {
     "Simple": "NCCL_BUFFSIZE",
     "LL": "NCCL_LL_BUFFSIZE",

@@ -9,8 +9,6 @@ from tuccl.runtime.table.entry import Candidate, Entry
 from tuccl.runtime.table.lookup import LookupTable
 from tuccl.runtime.table.programs import program_dialect
 
-__all__ = ["HEADER", "table_text"]
-
 HEADER = "tuccl-table-text 2"
 
 

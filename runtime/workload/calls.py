@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from tuccl.errors import InputError
 from tuccl.synth.model.collective import COLLECTIVES, COUNTED_PER_RANK
 
-__all__ = ["Call", "LeftOut", "Workload", "collective_name", "whole_bytes", "workload_of"]
-
 _MOST_BYTES = 1 << 60
 _VARIANTS = re.compile("base|into|tensor|coalesced|oop|perf")
 

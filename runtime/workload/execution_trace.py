@@ -10,8 +10,6 @@ from tuccl.errors import InputError
 from tuccl.runtime.workload.calls import Call, collective_name
 from tuccl.synth.model.collective import COUNTED_PER_RANK
 
-__all__ = ["calls_of_execution_trace"]
-
 _COMMUNICATION = "record_param_comms"
 _GROUPS = "## process_group:init ##"
 _NO_DATA = frozenset({"wait", "barrier", "init"})

@@ -13,8 +13,6 @@ from tuccl.errors import InputError
 from tuccl.runtime.workload.calls import Call, collective_name
 from tuccl.units import parse_size
 
-__all__ = ["AICB_GROUP", "calls_of_aicb", "calls_of_json", "calls_of_table"]
-
 AICB_GROUP = "model_parallel_NPU_group"
 _COLUMNS = {
     "collective": ("collective", "op"),

@@ -10,8 +10,6 @@ from tuccl.runtime.jobs.nccl_log import LogLine, log_lines
 from tuccl.runtime.nccl_tests.output import TestsOutput, read_json, read_text
 from tuccl.runtime.workload.calls import Call, collective_name, whole_bytes
 
-__all__ = ["calls_of_nccl_log", "calls_of_tests_json", "calls_of_tests_text"]
-
 _CALL = re.compile(
     r"(\w+): opCount [0-9a-f]+ .*\bcount (\d{1,18}) datatype (\d{1,3}) "
     r"op \d+ .*\[nranks=(\d{1,9})\]"

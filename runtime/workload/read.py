@@ -24,8 +24,6 @@ from tuccl.runtime.workload.logs import (
     calls_of_tests_text,
 )
 
-__all__ = ["read_workload"]
-
 _MOST_BYTES = 1 << 30
 _MOST_KINDS = 100_000
 _GZIP = b"\x1f\x8b"

@@ -15,8 +15,6 @@ from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.trace import Trace
 from tuccl.topology import Topology
 
-__all__ = ["MSCCL_DEFAULT_KNOBS", "msccl_default"]
-
 # The paper's default configuration: Simple, one channel, 512 threads, 4 MiB buffers.
 MSCCL_DEFAULT_KNOBS = Knobs("Simple", 1, 512, 4 << 20)
 # The robust form is one program for every size, made for this one.

@@ -15,13 +15,6 @@ from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.trace import Trace
 from tuccl.topology import Topology
 
-__all__ = [
-    "NCCL_ALGORITHMS",
-    "nccl_alltoall",
-    "nccl_program",
-    "nccl_ring",
-]
-
 NCCL_ALGORITHMS = ("ring", "tree", "p2p")
 
 # A ring allreduce takes 2 n - 1 steps, and the executor walks 64 in a block.

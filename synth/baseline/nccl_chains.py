@@ -10,8 +10,6 @@ from typing import NamedTuple
 from tuccl.sketches import bind
 from tuccl.topology import Topology, all_paths, own_nics
 
-__all__ = ["Chain", "chains"]
-
 # Extensions of a partial chain tried at one width before a narrower one is allowed.
 _MOST_EXTENSIONS = 20_000
 # Orders compared for a ring, and times that each ring is planned anew around the others.

@@ -22,8 +22,6 @@ from tuccl.synth.baseline.nccl_tree import (
     moves,
 )
 
-__all__ = ["NVLS_COLLECTIVES", "SWITCH_RANKS", "nvls_network", "nvls_program"]
-
 NVLS_COLLECTIVES = ("allreduce", "allgather", "reduce-scatter")
 
 SWITCH_RANKS = 2

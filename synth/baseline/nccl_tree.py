@@ -13,8 +13,6 @@ from tuccl.synth.baseline.nccl_chains import Chain, chains
 from tuccl.synth.model.collective import Collective
 from tuccl.topology import Topology
 
-__all__ = ["Move", "blocks_in_turn", "double_tree_parents", "moves", "nccl_tree"]
-
 Move: TypeAlias = tuple[str, int, int, str]
 """Operation, peers to send to and to receive from (-1: none), and source."""
 

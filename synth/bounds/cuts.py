@@ -9,18 +9,6 @@ from tuccl.errors import InputError
 from tuccl.planners import distances, min_cut, shortfall
 from tuccl.synth.bounds.graph import Arc, Fabric
 
-__all__ = [
-    "Cut",
-    "allgather_cut",
-    "broadcast_cut",
-    "delivery_cut",
-    "described",
-    "gbs",
-    "listed",
-    "place",
-    "scatter_cut",
-]
-
 
 @dataclass(frozen=True)
 class Cut:

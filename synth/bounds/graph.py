@@ -14,16 +14,6 @@ from tuccl.planners import distances
 from tuccl.synth.model.network import Network, exact_rate, topology_network
 from tuccl.topology import Node, Topology, all_paths, merge_nics
 
-__all__ = [
-    "Arc",
-    "Fabric",
-    "direct_fabric",
-    "max_min_shares",
-    "routed_fabric",
-    "routed_topology_fabric",
-    "topology_fabric",
-]
-
 # Arcs into a relay from which on it is one vertex, whatever turns routes take there: this promises
 # more, if anything, and spares as many arcs as the product of those in and those out.
 _MOST_ENTRIES = 96

@@ -7,8 +7,6 @@ from tuccl.synth.model.network import topology_network
 from tuccl.synth.model.schedule import Address, Schedule, Transfer
 from tuccl.topology import Topology
 
-__all__ = ["fewest_hops", "hop_bound", "longest_chain"]
-
 _Cell = tuple[int, Address]
 
 

@@ -9,8 +9,6 @@ from tuccl.synth.bounds.bound import bound
 from tuccl.synth.model.collective import Collective
 from tuccl.topology import Topology, path
 
-__all__ = ["busiest_us_per_mb", "fraction_of_bound"]
-
 _SENDS = frozenset({"s", "rcs", "rrs", "rrcs"})
 
 

@@ -10,8 +10,6 @@ from tuccl.planners import group_cuts, min_cut
 from tuccl.synth.bounds.cuts import Cut, allgather_cut, broadcast_cut, gbs, place
 from tuccl.synth.bounds.graph import Fabric
 
-__all__ = ["GroupCuts", "allreduce_cut"]
-
 _MOST_MERGED = 32
 
 

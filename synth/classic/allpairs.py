@@ -12,13 +12,6 @@ from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import LoweringHints, Schedule
 from tuccl.synth.model.trace import Trace
 
-__all__ = [
-    "ALLPAIRS_COLLECTIVES",
-    "PAIRED_COLLECTIVES",
-    "UNORDERED_COLLECTIVES",
-    "allpairs",
-]
-
 
 def allpairs(
     problem: Problem,

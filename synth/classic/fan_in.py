@@ -8,8 +8,6 @@ from itertools import pairwise
 from tuccl.synth.model.schedule import Address
 from tuccl.synth.model.trace import Trace
 
-__all__ = ["FanIn", "LocalSum", "prefers_scratch"]
-
 # Waiting for another thread block, and adding up in one (estimates; docs/reference/simulator.md).
 _DEPENDENCE_US = 0.7
 _ADDITION_GBS = 40.0

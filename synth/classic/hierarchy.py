@@ -36,15 +36,6 @@ from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.trace import Trace
 
-__all__ = [
-    "HIERARCHICAL2_COLLECTIVES",
-    "HIERARCHICAL3_COLLECTIVES",
-    "HIERARCHICAL_RINGS_COLLECTIVES",
-    "hierarchical2",
-    "hierarchical3",
-    "hierarchical_rings",
-]
-
 HIERARCHICAL_RINGS_COLLECTIVES = frozenset({"allgather", "reduce-scatter", "allreduce"})
 HIERARCHICAL3_COLLECTIVES = HIERARCHICAL_RINGS_COLLECTIVES | {"broadcast", "reduce"}
 HIERARCHICAL2_COLLECTIVES = HIERARCHICAL3_COLLECTIVES | {"alltoall"}

@@ -11,8 +11,6 @@ from tuccl.synth.classic.host_links import HostLinks
 from tuccl.synth.classic.local_routes import host_path
 from tuccl.synth.model.trace import Trace
 
-__all__ = ["host_alltoall"]
-
 
 class _Bundle(NamedTuple):
     """Chunks of `sources`, all of one host, that go to `dst` by one link."""

@@ -10,8 +10,6 @@ from tuccl.errors import Infeasible
 from tuccl.sketches.sketch import LogicalLink, Sketch
 from tuccl.synth.classic.local_routes import link_nics
 
-__all__ = ["HostLinks", "Lane", "lanes_of"]
-
 
 class HostLinks:
     """The links between each two hosts of a sketch, and how often each NIC is used so far."""

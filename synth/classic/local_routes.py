@@ -11,16 +11,6 @@ from msgspec.structs import replace
 from tuccl.errors import Infeasible
 from tuccl.sketches.sketch import LogicalLink, Sketch
 
-__all__ = [
-    "Tree",
-    "host_path",
-    "host_tree",
-    "link_nics",
-    "require_links",
-    "reversed_sketch",
-    "slowest",
-]
-
 # (parent, child, depth of the child), parents first.
 Tree = tuple[tuple[int, int, int], ...]
 

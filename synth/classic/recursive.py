@@ -15,8 +15,6 @@ from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.trace import Trace
 
-__all__ = ["RECURSIVE_COLLECTIVES", "recursive"]
-
 
 class _Send(NamedTuple):
     """The parts of `parts` (ranks' parts of the whole buffer) go from `src` to `dst`."""

@@ -14,8 +14,6 @@ from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.trace import Trace
 
-__all__ = ["RING_COLLECTIVES", "ring", "rings", "segment_count", "segments"]
-
 RING_COLLECTIVES = frozenset({"allgather", "reduce-scatter", "allreduce", "broadcast", "reduce"})
 
 _Ring = tuple[int, ...]

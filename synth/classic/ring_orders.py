@@ -11,8 +11,6 @@ from tuccl.errors import Infeasible
 from tuccl.sketches.sketch import LogicalLink, Sketch
 from tuccl.synth.classic.local_routes import link_nics
 
-__all__ = ["host_ring", "ring_orders"]
-
 # Ranks visited by one search for a path or a set of rings, which bounds its time (about 0.1 s).
 _MOST_VISITS = 40_000
 # Rings are disjoint on links that other links, all busy, slow by less than this part.

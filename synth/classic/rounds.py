@@ -11,8 +11,6 @@ from typing import NamedTuple
 from tuccl.synth.classic.fan_in import FanIn, prefers_scratch
 from tuccl.synth.model.trace import Trace
 
-__all__ = ["Rounds", "Tree", "TreeEdge"]
-
 
 class TreeEdge(NamedTuple):
     """A send from `parent` to `child` of a tree; rounds count up from the root, from 1."""

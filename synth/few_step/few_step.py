@@ -39,8 +39,6 @@ from tuccl.synth.model.schedule import LoweringHints, Schedule
 from tuccl.synth.model.solver import Budget
 from tuccl.synth.model.trace import Trace
 
-__all__ = ["FEWSTEP_COLLECTIVES", "fewstep", "instance_of"]
-
 FEWSTEP_COLLECTIVES = frozenset(COLLECTIVES)
 _FORWARDS = {"reduce-scatter": "allgather", "reduce": "broadcast", "gather": "scatter"}
 # What gains by thread blocks of their own for receives and sends.

@@ -17,9 +17,6 @@ from tuccl.synth.model.hierarchy import EqualGroups, equal_groups
 from tuccl.synth.model.network import Network
 from tuccl.synth.model.trace import Trace
 
-__all__ = ["GroupAllreduce", "add_group_allreduce", "group_allreduces"]
-
-
 # Cost of keeping several ranks' values in scratch and adding them up behind (estimate).
 _VIA_SCRATCH_US = 6.0
 

@@ -10,14 +10,6 @@ from tuccl.synth.model.demand import Demand
 from tuccl.synth.model.hierarchy import EqualGroups
 from tuccl.synth.model.network import Network
 
-__all__ = [
-    "InsideSolver",
-    "hierarchical_allgathers",
-    "hierarchical_alltoalls",
-    "hierarchical_broadcasts",
-    "mapped_sends",
-]
-
 _LocalSends = Sequence[tuple[int, int, int, int]]
 _Ranges = Sequence[tuple[int, int]]
 # Solves demands inside one host: (step, sending local rank, receiving one, demand); None where

@@ -12,8 +12,6 @@ from tuccl.synth.model.demand import Demand
 from tuccl.synth.model.network import Network
 from tuccl.synth.model.symmetry import LinkGraph, Symmetry, symmetry_of
 
-__all__ = ["Instance", "instance_symmetry"]
-
 
 @dataclass(frozen=True)
 class Instance:

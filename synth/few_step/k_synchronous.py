@@ -16,8 +16,6 @@ from tuccl.synth.model.symmetry import Symmetry
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
 
-__all__ = ["KSynchronous", "StepSend", "solve_k_synchronous"]
-
 # Possible sends beyond which a model takes longer than the answer is worth.
 _MOST_SENDS = 60_000
 

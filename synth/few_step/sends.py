@@ -12,16 +12,6 @@ from tuccl.synth.classic.fan_in import FanIn, prefers_scratch
 from tuccl.synth.model.network import Network
 from tuccl.synth.model.trace import Trace
 
-__all__ = [
-    "RangeSend",
-    "add_reductions",
-    "add_sends",
-    "estimate_us",
-    "merge_adjacent",
-    "pack_messages",
-    "step_count",
-]
-
 # Costs of a hop beside its latency, and of a message on a NIC (estimates).
 _HOP_US = 1.0
 _MESSAGE_US = 1.0

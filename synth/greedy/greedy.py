@@ -30,8 +30,6 @@ from tuccl.synth.model.schedule import LoweringHints, Schedule
 from tuccl.synth.model.trace import Trace
 from tuccl.topology import Topology
 
-__all__ = ["greedy", "greedy_chunks"]
-
 _CHUNKS = (1, 2, 4, 6, 8)
 # Messages beyond which a program takes long to lower, and has too many steps besides.
 _MOST_MESSAGES = 17_000

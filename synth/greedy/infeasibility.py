@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tuccl.synth.greedy.problem import PlanningProblem
 
-__all__ = ["unreachable", "unroutable"]
-
 
 def unreachable(problem: PlanningProblem, chunk_group: int, rank: int, *, reverse: bool) -> str:
     """Return a line that says which chunk cannot reach which rank, and why."""

@@ -14,8 +14,6 @@ from tuccl.synth.model.demand import demands_of
 from tuccl.synth.model.problem import Options, Problem
 from tuccl.synth.packing.edge_capacities import same_host_or_rail
 
-__all__ = ["MOST_CONNECTIONS", "PlanningProblem"]
-
 # Connections that a rank should need at most: each takes a thread block.
 MOST_CONNECTIONS = 32
 # Ranks up to which all are planned and lowered; above, those of one period only.

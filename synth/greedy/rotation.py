@@ -9,8 +9,6 @@ from functools import partial
 from tuccl.sketches.symmetry import images, orbits, rotation
 from tuccl.synth.model.network import Network
 
-__all__ = ["RotationSymmetry", "no_symmetry", "rotation_symmetry"]
-
 
 @dataclass(frozen=True)
 class RotationSymmetry:

@@ -12,8 +12,6 @@ from tuccl.planners import PeriodicNetwork
 from tuccl.synth.greedy.rotation import RotationSymmetry
 from tuccl.synth.model.network import Network
 
-__all__ = ["Ends", "Routes"]
-
 # The tile that the executor passes through all steps: four of the eight slots of Simple's default
 # 4 MiB buffer (docs/reference/simulator.md).
 _TILE_BYTES = 2 << 20

@@ -10,8 +10,6 @@ from tuccl.synth.lowering.fusion import Connection, Fusion
 from tuccl.synth.lowering.order import NONE, Order, recv_event, send_event
 from tuccl.synth.model.schedule import Address, Schedule, Transfer
 
-__all__ = ["Block", "DraftStep", "blocks_of_ranks"]
-
 
 @dataclass
 class DraftStep:

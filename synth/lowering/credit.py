@@ -6,8 +6,6 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["CREDIT", "MessageStep", "stuck_steps"]
-
 # Transfers that a connection holds before its receiver must take one: 2 under Simple, 8 under LL
 # and LL128 (docs/reference/msccl.md). A program that runs with 2 runs with 8.
 CREDIT = 2

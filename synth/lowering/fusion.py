@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from tuccl.synth.lowering.order import NONE, Order, recv_event, send_event
 from tuccl.synth.model.schedule import Schedule
 
-__all__ = ["Connection", "Fusion", "fuse_receives"]
-
 Connection = tuple[int, int, int]  # channel, sending rank, receiving rank
 _Pair = tuple[Connection, Connection]
 

@@ -9,8 +9,6 @@ from typing import Literal, NamedTuple
 from tuccl.errors import InputError
 from tuccl.program import Program
 
-__all__ = ["LIMITS", "Excess", "Limits", "excess", "fork_end", "fork_scratch_bytes", "limits_of"]
-
 _LEAST_FORK_END = 1 << 30
 
 

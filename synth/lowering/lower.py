@@ -27,8 +27,6 @@ from tuccl.synth.lowering.steps import gpus
 from tuccl.synth.model.certificate import verify_schedule
 from tuccl.synth.model.schedule import Schedule
 
-__all__ = ["Placement", "claims_size", "lower"]
-
 Placement = Literal["any", "in-place", "out-of-place"]
 
 _RECEIVES = frozenset({"r", "rcs", "rrs", "rrc", "rrcs"})

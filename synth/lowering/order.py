@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 
 from tuccl.synth.model.schedule import Address, Schedule, Transfer
 
-__all__ = ["NONE", "Order", "order", "recv_event", "send_event"]
-
 NONE = -1
 _Cell = tuple[int, str, int]
 

@@ -10,17 +10,6 @@ from itertools import pairwise
 from tuccl.synth.lowering.order import NONE, Order
 from tuccl.synth.model.schedule import Address, Schedule, Transfer
 
-__all__ = [
-    "MOST_COUNT",
-    "cut_runs",
-    "in_place_moves",
-    "merge_runs",
-    "share_copies",
-    "spread_chains",
-    "spread_peers",
-    "sums_via_scratch",
-]
-
 MOST_COUNT = 71  # MSCCL_MAX_COUNT is 72, and 72 itself is refused
 
 

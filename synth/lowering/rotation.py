@@ -7,8 +7,6 @@ from dataclasses import replace
 from tuccl.program import Gpu, Step, ThreadBlock
 from tuccl.synth.model.schedule import Schedule
 
-__all__ = ["period", "rotated_gpus"]
-
 
 def period(schedule: Schedule) -> Schedule:
     """Return `schedule` with those transfers alone that touch its first `rotation` ranks.

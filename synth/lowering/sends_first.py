@@ -6,8 +6,6 @@ from tuccl.synth.lowering.fusion import Fusion
 from tuccl.synth.lowering.order import Order, recv_event, send_event
 from tuccl.synth.model.schedule import Schedule
 
-__all__ = ["earliest_sends"]
-
 
 def earliest_sends(schedule: Schedule, precedence: Order) -> Fusion:
     """Return no fused step and for every event the earliest time it can have.

@@ -9,8 +9,6 @@ from tuccl.program import Gpu, Step, ThreadBlock
 from tuccl.synth.lowering.blocks import Block, DraftStep
 from tuccl.synth.model.schedule import Address, Schedule
 
-__all__ = ["gpus"]
-
 # The loader joins consecutive `re` into one step of at most 16 sources, and stops joining for good
 # after a thread block's 16th reduction (docs/reference/msccl.md, trap 8).
 _MOST_FUSED = 16

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tuccl.synth.model.schedule import Address, Schedule, Transfer
 
-__all__ = ["verify_schedule"]
-
 # What a chunk of memory holds: a chunk number and the ranks whose contributions are in it, one bit
 # each. A rank counted twice cannot be represented and is a fault at once.
 _Value = tuple[int, int]

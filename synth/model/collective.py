@@ -14,16 +14,6 @@ from typing import Literal, get_args
 from tuccl.errors import InputError
 from tuccl.planners import chunk_counts
 
-__all__ = [
-    "COLLECTIVES",
-    "COUNTED_PER_RANK",
-    "REDUCING",
-    "ROOTED",
-    "Collective",
-    "CollectiveName",
-    "collective_on",
-]
-
 CollectiveName = Literal[
     "allgather",
     "reduce-scatter",

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from tuccl.synth.model.collective import Collective
 
-__all__ = ["Demand", "demands_of"]
-
 
 @dataclass(frozen=True)
 class Demand:

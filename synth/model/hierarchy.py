@@ -10,8 +10,6 @@ from itertools import permutations
 from tuccl.synth.model.network import Network, Pair
 from tuccl.synth.model.symmetry import isomorphic_groups
 
-__all__ = ["EqualGroups", "compose_tree", "equal_groups"]
-
 
 def compose_tree(
     root: int, inside: Callable[[int], Iterable[Pair]], crossings: Iterable[Pair]

@@ -15,8 +15,6 @@ from tuccl import simulation
 from tuccl.sketches.sketch import LogicalLink, Sketch
 from tuccl.topology import Topology, merge_nics, network
 
-__all__ = ["Network", "Pair", "exact_rate", "sketch_network", "topology_network"]
-
 Pair = tuple[int, int]
 
 

@@ -10,8 +10,6 @@ from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.solver import Budget
 from tuccl.topology import Topology
 
-__all__ = ["DEFAULT_OPTIONS", "Options", "Problem", "ScheduleChoice"]
-
 
 @dataclass(frozen=True, order=True)
 class ScheduleChoice:

@@ -7,8 +7,6 @@ from typing import Literal, NamedTuple
 
 from tuccl.synth.model.collective import Collective
 
-__all__ = ["Address", "BufferName", "LoweringHints", "Proof", "Schedule", "Transfer"]
-
 BufferName = Literal["i", "o", "s"]
 
 

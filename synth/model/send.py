@@ -8,8 +8,6 @@ from typing import NamedTuple
 from tuccl import planners
 from tuccl.synth.model.network import Network
 
-__all__ = ["Send", "list_schedule"]
-
 
 class Send(NamedTuple):
     """Consecutive chunks that one rank sends to another.

@@ -19,8 +19,6 @@ from tuccl.errors import InputError
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
 
-__all__ = ["Budget", "Outcome", "cp_sat", "run_model"]
-
 # CP-SAT's deterministic time runs at 0.06 to 0.5 of the clock on these models (two workers): where
 # it ends a stage, it does so on slower machines too, and the answer is the same.
 _DETERMINISTIC_PER_SECOND = 0.4

@@ -11,8 +11,6 @@ from tuccl.sketches.symmetry import Permutation, images
 from tuccl.synth.model.demand import Demand
 from tuccl.synth.model.network import Network
 
-__all__ = ["LinkGraph", "Symmetry", "isomorphic_groups", "symmetry_of"]
-
 _Ends = tuple[int, frozenset[int]]
 
 

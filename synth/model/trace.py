@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.schedule import Address, LoweringHints, Schedule, Transfer
 
-__all__ = ["Trace"]
-
 
 class Trace:
     """A schedule in the making.

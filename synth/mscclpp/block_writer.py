@@ -9,8 +9,6 @@ from typing import TypeVar
 from tuccl.mscclpp import BufferRef, IterContext, Operation
 from tuccl.synth.model.schedule import Address
 
-__all__ = ["BlockWriter", "Remote", "local"]
-
 MOST_CHANNELS = 8  # of an operation, each of which a thread of its own serves
 MOST_SEMAPHORES = 8  # likewise; the executor takes 16
 MOST_PER_BLOCK = 16  # channels and remote buffers of a thread block, of each type

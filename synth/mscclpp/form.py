@@ -28,8 +28,6 @@ from tuccl.synth.mscclpp.packets import packet_places, write_packets
 from tuccl.synth.mscclpp.simple import simple_places, write_simple
 from tuccl.synth.mscclpp.tasks import Task, output_place
 
-__all__ = ["Form"]
-
 _MOST_OPERATIONS = 64  # of a thread block
 _MOST_BLOCKS = 108  # that are surely there at once: an A100's multiprocessors
 _PACKET_CHUNKS = 8  # of which as many chunks of any bytes, doubled twice, fill pairs of 16 bytes

@@ -8,8 +8,6 @@ from collections.abc import Container, Sequence
 from tuccl.synth.model.schedule import Address
 from tuccl.synth.mscclpp.tasks import MOST_SOURCES, Message, Task, newest_waits
 
-__all__ = ["fuse_receives", "fuse_sends", "fuse_sums", "join_receives", "pass_sums", "pull_sums"]
-
 Place = tuple[int, int]  # thread block, task
 _SUMS = frozenset({"re", "rrc", "rrs", "rrcs"})
 _MOST_JOINED = 8  # thread blocks of receives, of which each has a channel of its own

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from tuccl.errors import InputError
 
-__all__ = ["ALIGNMENT", "SIMPLE", "PlanKnobs"]
-
 ALIGNMENT = 16  # bytes: a thread moves and adds up so many at once
 
 

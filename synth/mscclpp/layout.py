@@ -10,8 +10,6 @@ from typing import NamedTuple
 from tuccl.synth.model.schedule import Address
 from tuccl.synth.mscclpp.tasks import Message, Task
 
-__all__ = ["Layout", "Link", "Part"]
-
 
 class Link(NamedTuple):
     """A connection of its own: its type, and the channel's number on either rank."""

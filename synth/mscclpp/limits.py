@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Extent"]
-
 _WORD = 1 << 32  # offsets have 32 bits
 _SHARED_SCRATCH = 1 << 26  # bytes of half the scratch that plans share
 _MOST_PIECES = 65535  # of a pipeline

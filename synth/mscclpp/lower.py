@@ -19,8 +19,6 @@ from tuccl.synth.mscclpp.limits import Extent
 from tuccl.synth.mscclpp.sums import lone_sums
 from tuccl.synth.mscclpp.tasks import tasks_of
 
-__all__ = ["PLAN_COLLECTIVES", "lower_to_plan"]
-
 # What plans are for, by the names in their files. A reduce is reached by the executor alone.
 PLAN_COLLECTIVES = {
     "allgather": "allgather",

@@ -9,8 +9,6 @@ from tuccl.synth.mscclpp.block_writer import BlockWriter, Remote
 from tuccl.synth.mscclpp.layout import Layout, Part, Slots
 from tuccl.synth.mscclpp.tasks import Message, Task
 
-__all__ = ["PacketPlaces", "packet_places", "write_packets"]
-
 
 @dataclass(frozen=True)
 class PacketPlaces:

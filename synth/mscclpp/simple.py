@@ -10,8 +10,6 @@ from tuccl.synth.mscclpp.block_writer import BlockWriter, Remote
 from tuccl.synth.mscclpp.layout import Layout, Link, Part, Slots
 from tuccl.synth.mscclpp.tasks import Message, Task
 
-__all__ = ["SimplePlaces", "simple_places", "write_simple"]
-
 _STORES = frozenset({"r", "rcs"})
 
 

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from tuccl.synth.model.schedule import Address
 from tuccl.synth.mscclpp.tasks import Message, Task
 
-__all__ = ["lone_sums"]
-
 Terms = frozenset[tuple[int, int]]  # ranks' own chunks that a chunk is the sum of
 
 

@@ -22,8 +22,6 @@ from tuccl.synth.mscclpp.knobs import ALIGNMENT, SIMPLE, PlanKnobs
 from tuccl.synth.mscclpp.limits import Extent
 from tuccl.synth.mscclpp.tasks import MOST_SOURCES
 
-__all__ = ["SWITCH_COLLECTIVES", "Multicast", "switch_plan"]
-
 # By the names in plans; packets of a reduce-scatter would go to ranks that do not want them.
 SWITCH_COLLECTIVES = {
     "allgather": "allgather",

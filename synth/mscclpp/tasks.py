@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from tuccl.program import Program, Step
 from tuccl.synth.model.schedule import Address
 
-__all__ = ["MOST_SOURCES", "Message", "Task", "newest_waits", "output_place", "tasks_of"]
-
 _RECEIVES = frozenset({"r", "rcs", "rrs", "rrc", "rrcs"})
 _SENDS = frozenset({"s", "rcs", "rrs", "rrcs"})
 MOST_SOURCES = 9  # that one `re` adds to its first: an operation has ten buffers

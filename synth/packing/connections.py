@@ -12,8 +12,6 @@ from tuccl.synth.model.network import Pair
 from tuccl.synth.model.send import Send
 from tuccl.synth.packing.tree_packing import Flow, Forest, TreePacker
 
-__all__ = ["Connections", "plan_connections"]
-
 # Thread blocks that a GPU may need whatever its fastest connection needs, and that others may
 # wait for, since a dependency names its block in a signed byte.
 _FEW_BLOCKS, _MOST_AWAITED = 32, 128

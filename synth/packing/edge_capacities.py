@@ -18,8 +18,6 @@ from tuccl.planners import split_relays, suffices
 from tuccl.synth.bounds.graph import Fabric, max_min_shares
 from tuccl.synth.model.network import Network
 
-__all__ = ["TreeProblem", "edge_capacities", "least_time_s", "same_host_or_rail"]
-
 _Triple = tuple[int, int, int]
 
 # Pairs up to which all of them share the resources fairly, and up to which relays are split off

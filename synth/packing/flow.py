@@ -28,8 +28,6 @@ from tuccl.synth.packing.packing import tree_packer
 from tuccl.synth.packing.tree_packing import ENOUGH
 from tuccl.topology import Topology
 
-__all__ = ["FLOW_COLLECTIVES", "flow", "flow_chunks"]
-
 FLOW_COLLECTIVES = frozenset({"alltoall"})
 # Thread blocks that a GPU should need at most.
 _MOST_BLOCKS = 32

@@ -15,8 +15,6 @@ from tuccl.synth.model.symmetry import isomorphic_groups
 from tuccl.synth.packing.edge_capacities import TreeProblem, edge_capacities
 from tuccl.synth.packing.tree import Tree
 
-__all__ = ["MOST_RUNS", "MOST_RUNS_BOTH_WAYS", "EqualHosts", "equal_hosts", "hierarchical_trees"]
-
 _MOST_CHUNKS = 6
 # Runs of chunks that a connection inside a host should carry at most: a thread block has 64 steps,
 # and half as many for each direction where it serves both.

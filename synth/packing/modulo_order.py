@@ -12,8 +12,6 @@ from collections.abc import Hashable, Sequence
 
 from tuccl.synth.model.send import Send
 
-__all__ = ["modulo_order"]
-
 # Sends that are scheduled, over all rounds, and rounds without gain before the last.
 _MOST_SCHEDULED = 50_000
 _PATIENCE = 4

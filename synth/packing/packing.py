@@ -34,8 +34,6 @@ from tuccl.synth.packing.tree_packing import (
 from tuccl.synth.packing.tree_sends import chained_sends, merged_sends
 from tuccl.topology import Topology, all_paths, load_machine, machine_of
 
-__all__ = ["PACKING_COLLECTIVES", "packing", "packing_chunk_counts", "packing_chunks"]
-
 PACKING_COLLECTIVES = frozenset({"allgather", "reduce-scatter", "allreduce", "broadcast", "reduce"})
 _CHUNKS_OF_CHOSEN_ROOTS = 48
 # Chunks in a run that are tried in turn, runs that a thread block should have at most, and steps

@@ -17,8 +17,6 @@ from tuccl.synth.packing.tree_packing import pack_forest
 from tuccl.synth.packing.tree_sends import chained_sends
 from tuccl.topology import Topology
 
-__all__ = ["PIPELINED_COLLECTIVES", "pipelined", "pipelined_chunks"]
-
 PIPELINED_COLLECTIVES = PACKING_COLLECTIVES
 # Messages beyond which a program takes long to make, and has too many steps besides.
 _MOST_MESSAGES = 17_000

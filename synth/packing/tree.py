@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 from tuccl.synth.model.network import Pair
 
-__all__ = ["Tree"]
-
 
 class Tree(NamedTuple):
     """`weight` chunks that take the same tree from (or to) `root`.

@@ -29,8 +29,6 @@ from tuccl.synth.packing.hierarchical import (
 )
 from tuccl.synth.packing.tree import Tree
 
-__all__ = ["ENOUGH", "Flow", "Forest", "TreePacker", "chunked_fraction_of_bound", "pack_forest"]
-
 Flow = tuple[bool, int, int]
 """Whether it carries sums, and its sending and its receiving rank."""
 

@@ -9,8 +9,6 @@ from tuccl.synth.lowering.rewrites import MOST_COUNT
 from tuccl.synth.model.send import Send
 from tuccl.synth.packing.tree import Tree
 
-__all__ = ["TreeSend", "chained_sends", "merged_sends"]
-
 
 class TreeSend(NamedTuple):
     """Consecutive chunks over one arc of their trees; sorted, from the roots to the leaves.

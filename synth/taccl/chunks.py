@@ -13,8 +13,6 @@ from tuccl.synth.model.demand import demands_of
 from tuccl.synth.model.symmetry import Symmetry
 from tuccl.synth.taccl.costs import LinkCosts
 
-__all__ = ["Chunk", "distances", "representative_chunks"]
-
 
 @dataclass(frozen=True)
 class Chunk:

@@ -15,8 +15,6 @@ from tuccl.synth.taccl.problem import BY_START, Problem, TimedSend
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
 
-__all__ = ["ContiguityModel", "merge_sends"]
-
 _Key = tuple[int, int]
 
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 
 from tuccl.sketches.sketch import LogicalLink, Sketch
 
-__all__ = ["Link", "LinkCosts", "sketch_costs", "switch_ports"]
-
 _Port = tuple[str, object, object]
 
 

@@ -9,8 +9,6 @@ from tuccl.synth.taccl.chunks import Chunk
 from tuccl.synth.taccl.costs import Link
 from tuccl.synth.taccl.problem import BY_START, Problem, TimedSend
 
-__all__ = ["Reservations", "heuristic_sends", "order_routes"]
-
 
 def heuristic_sends(problem: Problem) -> list[TimedSend]:
     """Return a first schedule, each chunk a message of its own, that keeps every rule; by start.

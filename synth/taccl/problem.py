@@ -13,8 +13,6 @@ from tuccl.synth.model.symmetry import Symmetry
 from tuccl.synth.taccl.chunks import Chunk
 from tuccl.synth.taccl.costs import Link, LinkCosts
 
-__all__ = ["BY_START", "Problem", "TimedMessage", "TimedSend", "makespan", "retime", "reverse_time"]
-
 _Resource = tuple[str, object]
 BY_START = attrgetter("start", "end", "link")
 """Order of sends, and of messages, in time."""

@@ -18,8 +18,6 @@ from tuccl.synth.taccl.problem import BY_START, Problem, TimedSend
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
 
-__all__ = ["HeadsAndTails", "RoutingModel"]
-
 
 class HeadsAndTails:
     """Least ns that a chunk needs before and after a send (heads and tails of scheduling)."""

@@ -9,8 +9,6 @@ from tuccl.synth.model.demand import demands_of
 from tuccl.synth.model.symmetry import LinkGraph, Symmetry, symmetry_of
 from tuccl.synth.taccl.costs import LinkCosts
 
-__all__ = ["sketch_symmetry"]
-
 
 def sketch_symmetry(
     collective: Collective, sketch: Sketch, costs: LinkCosts, chunks_per_rank: int

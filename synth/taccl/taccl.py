@@ -35,8 +35,6 @@ from tuccl.synth.taccl.symmetry import sketch_symmetry
 # Possible sends beyond which building a model alone takes longer than users wait.
 _MOST_SENDS = 60_000
 
-__all__ = ["Solution", "solve", "taccl"]
-
 
 @dataclass(frozen=True)
 class Solution:

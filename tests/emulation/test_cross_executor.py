@@ -17,13 +17,13 @@ from tuccl.program import Knobs, to_xml
 from tuccl.runtime import find_mpi
 from tuccl.topology import (
     CrossTraffic,
-    Source,
     Topology,
     join,
     keep_gpus,
     load_profile,
     save_topology,
 )
+from tuccl.topology.cross_traffic import Source
 
 LOADED = Source("n0/nic0", "leaf0", "long", load=0.8, streams=4)
 SIZE = 1 << 19

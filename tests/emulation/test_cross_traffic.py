@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 
 from tests.emulation.flows import received_mbps
-from tuccl.emulation import EmulatedTraffic, Emulation, netns
+from tuccl.emulation import Emulation, netns
+from tuccl.emulation.cross_traffic import EmulatedTraffic
 from tuccl.emulation.emulation import running_emulations
 from tuccl.emulation.running import ROOT
 from tuccl.errors import InputError, TucclError, Unavailable
-from tuccl.topology import CrossTraffic, Source, Topology, join, keep_gpus, load_profile
+from tuccl.topology import CrossTraffic, Topology, join, keep_gpus, load_profile
+from tuccl.topology.cross_traffic import Source
 
 MBPS = 1e-3 / 8  # in GB/s
 SCALE = 0.002  # of 12.5 GB/s: 200 Mb/s
@@ -136,7 +138,8 @@ def test_traffic_that_died_is_reported() -> None:
 OWNER = """
 import sys, time
 from tests.emulation.test_cross_traffic import cluster
-from tuccl.emulation import EmulatedTraffic, Emulation
+from tuccl.emulation import Emulation
+from tuccl.emulation.cross_traffic import EmulatedTraffic
 from tuccl.topology import CrossTraffic, Source
 cross = CrossTraffic((Source("leaf0", "n0/nic0", "web", load=0.5),))
 with Emulation(cluster(), 0.002, cross=cross) as emulation, EmulatedTraffic(emulation):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.torch_backend.conftest import write_table
-from tests.torch_backend.test_backend import Outcome, all_well, told
+from tests.torch_backend.test_backend import Outcome, all_well, reported
 from tuccl.runtime import load_table
 
 Job = Callable[..., list[Outcome]]
@@ -35,7 +35,7 @@ def test_a_job_goes_on_with_fewer_hosts_and_again_with_all(job: Job, tables: Pat
     everyone, fewer = "n0,n1,n2,n3", "n0,n2,n1"
     outcomes = job("a_host_goes", 4, tables, HOSTS=everyone)
     assert [code for code, _ in outcomes] == [0, 0, 0, -9], outcomes
-    assert all(re.search(r"rank 3|left|closed", told(text)) for _, text in outcomes[:3])
+    assert all(re.search(r"rank 3|left|closed", reported(text)) for _, text in outcomes[:3])
 
     outcomes = job("on_the_hosts_there", 3, tables, HOSTS=fewer, TUCCL_ELASTIC="60")
     assert by_programs(outcomes) > 0

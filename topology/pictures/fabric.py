@@ -10,8 +10,6 @@ from tuccl.errors import InputError
 from tuccl.topology.graph import Topology
 from tuccl.topology.pictures.svg import Drawing, number, stroke_width
 
-__all__ = ["FabricPicture"]
-
 _MOST_SINGLE = 8  # boxes of a tier; beyond, those that are alike share one in all tiers
 _MOST_LINES = 24  # between boxes; beyond too
 _MOST_BOXES = 64  # of a tier

@@ -9,8 +9,6 @@ from collections import Counter, defaultdict
 from tuccl.topology.graph import Link, Node, Topology
 from tuccl.topology.pictures.svg import Drawing, number, stroke_width
 
-__all__ = ["HostPicture", "legend"]
-
 _WIDTHS = {"gpu": 46.0, "nic": 40.0, "pcie": 44.0, "cpu": 60.0}
 _GAP = 6.0
 _HEIGHT = 30.0

@@ -7,8 +7,6 @@ from tuccl.topology.pictures.fabric import FabricPicture
 from tuccl.topology.pictures.host import HostPicture, legend
 from tuccl.topology.pictures.svg import Drawing
 
-__all__ = ["machine_svg"]
-
 _MOST_KINDS = 3
 
 

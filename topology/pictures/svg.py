@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterable
 from html import escape
 
-__all__ = ["Drawing", "number", "stroke_width"]
-
 _COLOURS = {
     "light": "--ink: #1a1f24; --paper: #ffffff; --soft: #eef1f4; --line: #6b7785; --gpu: #d9ecff; "
     "--nic: #ffe7c9; --cpu: #e4e0f7; --switch: #d8f0dd; --nvlink: #1a7f4b; --network: #b45309; "

@@ -11,8 +11,6 @@ import msgspec
 
 from tuccl.errors import InputError
 
-__all__ = ["Estimate", "Fit", "fit", "median_estimate"]
-
 _RESAMPLES = 200
 _TAIL = 0.025  # on either side of a 95 % interval
 

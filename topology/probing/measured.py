@@ -12,8 +12,6 @@ from tuccl.topology.graph import Link, Node, Topology, quoted
 from tuccl.topology.probing.fit import Estimate
 from tuccl.topology.probing.network import NetworkRates
 
-__all__ = ["measured_topology", "with_network"]
-
 _ALIKE = 0.05  # directions closer than that, or than their spread, are one link both ways
 _MOST_CHARACTERS = 255
 

@@ -21,8 +21,6 @@ from tuccl.topology.probing.plan import (
 from tuccl.topology.probing.prober import Load, Pair, Prober
 from tuccl.topology.probing.shared import Uplink, groups_behind, slowed_flows, typical, uplinks
 
-__all__ = ["NetworkRates", "Port", "probe_network"]
-
 PROBES_PER_HOST = 4
 _ALIKE = 0.9  # of the fastest of equal hardware: an endpoint below it is probed once more
 _WINDOWS = 3

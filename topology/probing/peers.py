@@ -12,8 +12,6 @@ from tuccl.topology.paths import path
 from tuccl.topology.probing.fit import Estimate, Fit
 from tuccl.topology.probing.prober import Pair
 
-__all__ = ["with_peer_rates"]
-
 
 def with_peer_rates(topology: Topology, fits: Mapping[Pair, Fit], method: str) -> Topology:
     """Return ``topology`` with ``measured`` on the links that pairs of ranks were timed over.

@@ -14,17 +14,6 @@ from tuccl.files import printable_path, read_bounded
 from tuccl.topology.graph import Topology, quoted
 from tuccl.topology.probing.prober import Pair
 
-__all__ = [
-    "Endpoint",
-    "all_at_once",
-    "busy_pairs",
-    "endpoints_of",
-    "neighbour_pairs",
-    "racks",
-    "read_use",
-    "used",
-]
-
 Busy = frozenset[frozenset[str]]
 
 _MOST_BYTES = 1 << 24

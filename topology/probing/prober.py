@@ -8,8 +8,6 @@ from typing import Protocol
 
 import msgspec
 
-__all__ = ["Load", "Pair", "PairTimes", "Prober"]
-
 Pair = tuple[int, int]
 
 

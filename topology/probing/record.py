@@ -15,8 +15,6 @@ from tuccl.files import decode_reason, printable_path, read_bounded, write_file
 from tuccl.topology.probing.plan import Endpoint
 from tuccl.topology.probing.prober import Load, Pair, PairTimes, Prober
 
-__all__ = ["RecordedProber"]
-
 FORMAT: Literal["tuccl-probes/1"] = "tuccl-probes/1"
 _MOST_BYTES = 1 << 26
 

@@ -12,8 +12,6 @@ import msgspec
 from tuccl.topology.probing.fit import Estimate, median_estimate
 from tuccl.topology.probing.prober import Load, Pair
 
-__all__ = ["Uplink", "groups_behind", "slowed_flows", "typical", "uplinks"]
-
 _SLOWED = 0.85  # of what a flow gets alone
 _LEAST_RATIO = 4.0  # of round trips through a full queue over idle ones, to separate them
 

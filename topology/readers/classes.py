@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 
 from tuccl.topology.readers.xml_tree import Element
 
-__all__ = ["PHB", "PIX", "PXB", "SYS", "Classes", "system_of_classes"]
-
 # Path classes from near to far; 0 is unknown. PHB stands for NODE too: both pass the CPU.
 PIX, PXB, PHB, SYS = 1, 2, 3, 4
 _NAMES = ("", "PIX", "PXB", "PHB or NODE", "SYS")

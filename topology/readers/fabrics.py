@@ -16,8 +16,6 @@ from tuccl.topology.readers.slurm import SLURM
 from tuccl.topology.readers.slurm_yaml import SLURM_YAML
 from tuccl.topology.switches import Fabric
 
-__all__ = ["FABRIC_READERS", "describes_fabric", "read_fabric"]
-
 _MOST_BYTES = 1 << 28
 
 FABRIC_READERS: tuple[Reader[Fabric], ...] = (

@@ -8,8 +8,6 @@ import re
 from tuccl.errors import InputError
 from tuccl.topology.graph import quoted
 
-__all__ = ["MOST_NAMES", "hostlist"]
-
 MOST_NAMES = 1 << 17
 _MOST_HOSTS = 65536
 _MOST_CHARACTERS = 255

@@ -17,8 +17,6 @@ from tuccl.topology.readers.reader import Reader
 from tuccl.topology.readers.system import host_of
 from tuccl.topology.readers.xml_tree import Element, read_xml, root_tag
 
-__all__ = ["HWLOC"]
-
 _MOST_BYTES = 1 << 26
 _MOST_LINKED = 4096
 _MOST_WARNINGS = 20

@@ -12,8 +12,6 @@ from tuccl.topology.graph import quoted
 from tuccl.topology.readers.reader import Reader
 from tuccl.topology.switches import Adapter, Fabric, Trunk
 
-__all__ = ["IBNETDISCOVER"]
-
 _MOST_LINES = 1 << 20
 # GB/s of a lane per direction after line coding (InfiniBand's data rates): 8b/10b up to QDR,
 # 64b/66b or FEC with it from FDR on.

@@ -18,8 +18,6 @@ from tuccl.topology.readers.inventory import (
 from tuccl.topology.readers.reader import Reader
 from tuccl.topology.switches import Adapter, Fabric, Trunk
 
-__all__ = ["INFRAGRAPH"]
-
 
 def _decode(data: bytes, path: str, name: str) -> tuple[Fabric, tuple[str, ...]]:
     place = printable_path(path)

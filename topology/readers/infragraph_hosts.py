@@ -14,8 +14,6 @@ from tuccl.topology.rates import Rate
 from tuccl.topology.readers.inventory import Component, Inventory, LinkType, is_nic, part_of
 from tuccl.topology.switches import natural
 
-__all__ = ["infragraph_hosts"]
-
 HOST = "n0"
 _KINDS: dict[str, NodeKind] = {"xpu": "gpu", "cpu": "cpu"}
 # GB/s per direction of all NVLinks of a GPU, by the generation that a link's name says (data

@@ -13,8 +13,6 @@ from tuccl.errors import InputError
 from tuccl.topology.graph import quoted
 from tuccl.topology.readers.yaml_files import decode_values
 
-__all__ = ["Component", "Inventory", "LinkType", "check_count", "is_nic", "joined_pairs", "part_of"]
-
 T = TypeVar("T")
 
 _MOST_ENDS = 1 << 17

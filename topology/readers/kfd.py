@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from tuccl.topology.readers.trees import Tree
 from tuccl.topology.readers.xml_tree import Element
 
-__all__ = ["add_xgmi"]
-
 _NODES = "sys/devices/virtual/kfd/kfd/topology/nodes"
 _MOST_NODES = 1024
 _XGMI = 11  # CRAT_IOLINK_TYPE_XGMI in the driver's kfd_crat.h

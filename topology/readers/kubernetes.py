@@ -15,8 +15,6 @@ from tuccl.topology.readers.slurm import tree_of
 from tuccl.topology.readers.yaml_files import decode_values
 from tuccl.topology.switches import Fabric
 
-__all__ = ["KUBERNETES"]
-
 _MOST_NODES = 65536
 
 

@@ -6,8 +6,6 @@ import re
 
 import msgspec
 
-__all__ = ["look_alike"]
-
 _LOOKED_AT = 1 << 16
 _KEYS = (
     ({"nnodes", "intranode_sketch"}, "a TACCL sketch; `tuccl synth --sketch FILE` takes it"),

@@ -12,8 +12,6 @@ from tuccl.topology.readers.reader import Reader
 from tuccl.topology.readers.system import host_of
 from tuccl.topology.readers.xml_tree import Element, read_xml, root_tag
 
-__all__ = ["NCCL_XML", "decode_nccl_xml", "read_nccl_xml"]
-
 _MOST_BYTES = 1 << 24
 _OTHER_ROOTS = {
     "graphs": "an NCCL graph file; dump the topology instead, with NCCL_TOPO_DUMP_FILE",

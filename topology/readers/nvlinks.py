@@ -12,8 +12,6 @@ from tuccl.topology.graph import LinkKind, Node
 from tuccl.topology.rates import Rate
 from tuccl.topology.readers.xml_tree import Element
 
-__all__ = ["NvLinks"]
-
 _Gpu: TypeAlias = tuple[str, str, str, Element | None]  # id, bus address, CPU, <gpu>
 _MOST_LINKS = 1024
 _MOST_OF_SM = {60: 4, 70: 6, 80: 12, 90: 18, 100: 18}  # NVLinks of one GPU (data sheets)

@@ -10,8 +10,6 @@ from types import ModuleType
 from tuccl.topology.readers.classes import PHB, PIX, PXB, SYS, Classes, system_of_classes
 from tuccl.topology.readers.xml_tree import Element
 
-__all__ = ["add_nvlinks", "nvml_system"]
-
 _MOST_LINKS = 72
 _NPU = 1  # NVML_NVLINK_DEVICE_TYPE_IBMNPU: the CPU of POWER machines
 _CLASSES = {"gpu": "0x030200", "switch": "0x068000", "npu": "0x068001"}

@@ -12,8 +12,6 @@ from tuccl.errors import InputError
 from tuccl.topology.graph import quoted
 from tuccl.topology.readers.xml_tree import Element
 
-__all__ = ["Function", "PciTree", "check_pci"]
-
 _CLASS = re.compile("(?:0x)?[0-9a-fA-F]{1,8}")
 _SPEED = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,3})?) GT/s(?: PCIe(?:/s)?)?")
 _MOST_GTS, _MOST_LANES = 128, 64

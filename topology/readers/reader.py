@@ -9,8 +9,6 @@ from typing import Generic, TypeVar
 from tuccl.errors import InputError
 from tuccl.topology.graph import quoted
 
-__all__ = ["Reader", "reader_of"]
-
 T = TypeVar("T")
 
 

@@ -18,8 +18,6 @@ from tuccl.topology.readers.rocm_smi import ROCM_SMI
 from tuccl.topology.readers.smi_topo import SMI_TOPO
 from tuccl.topology.readers.sysfs import SYSFS, read_sysfs
 
-__all__ = ["HOST_READERS", "read_host"]
-
 _MOST_BYTES = 1 << 28
 
 

@@ -12,8 +12,6 @@ from tuccl.topology.readers.reader import Reader
 from tuccl.topology.readers.system import host_of
 from tuccl.topology.readers.xml_tree import Element
 
-__all__ = ["ROCM_SMI"]
-
 _MOST_BYTES = 1 << 26
 _MOST_GPUS = 1024
 _TITLES = {

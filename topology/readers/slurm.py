@@ -13,8 +13,6 @@ from tuccl.topology.readers.hostlist import MOST_NAMES, hostlist
 from tuccl.topology.readers.reader import Reader
 from tuccl.topology.switches import Adapter, Fabric, Trunk
 
-__all__ = ["SLURM", "SlurmSwitches", "blocks_joined", "tree_of"]
-
 _MOST_LINES = 1 << 20
 _START = re.compile(
     rb"^(?:\xef\xbb\xbf)?[ \t]*(?:SwitchName|BlockName)[ \t]*=", re.MULTILINE | re.IGNORECASE

@@ -14,8 +14,6 @@ from tuccl.topology.readers.slurm import SlurmSwitches, blocks_joined, tree_of
 from tuccl.topology.readers.yaml_files import decode_values
 from tuccl.topology.switches import Fabric
 
-__all__ = ["SLURM_YAML"]
-
 
 class _Switch(msgspec.Struct, frozen=True):
     switch: str

@@ -15,8 +15,6 @@ from tuccl.topology.readers.reader import Reader
 from tuccl.topology.readers.system import host_of
 from tuccl.topology.switches import natural
 
-__all__ = ["SMI_TOPO"]
-
 _MOST_BYTES = 1 << 24
 _MOST_DEVICES = 2048
 # Terminals underline the header; pasted text may have lost the escape character alone.

@@ -18,8 +18,6 @@ from tuccl.topology.readers.system import host_of
 from tuccl.topology.readers.trees import Archive, Folder, Tree, is_archive
 from tuccl.topology.readers.xml_tree import Element
 
-__all__ = ["SYSFS", "read_sysfs", "sysfs_system"]
-
 DEVICES = "sys/bus/pci/devices"
 _MOST_DEVICES = 65536
 _BUSID = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]"

@@ -23,8 +23,6 @@ from tuccl.topology.readers.pci_tree import check_pci
 from tuccl.topology.readers.xml_tree import Element
 from tuccl.topology.switches import natural
 
-__all__ = ["host_of"]
-
 HOST = "n0"
 _BUSID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
 

@@ -15,8 +15,6 @@ from typing import Protocol
 
 from tuccl.errors import InputError
 
-__all__ = ["Archive", "Folder", "Tree", "is_archive"]
-
 _MOST_TEXT = 4096
 _MOST_LINK = 1024
 _MOST_FILES = 1 << 18

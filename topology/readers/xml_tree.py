@@ -10,8 +10,6 @@ from xml.parsers import expat
 from tuccl.errors import InputError
 from tuccl.topology.graph import quoted
 
-__all__ = ["Element", "read_xml", "root_tag"]
-
 _MOST_DEPTH = 64
 _MOST_ELEMENTS = 100_000
 _MOST_CHARACTERS = 4096

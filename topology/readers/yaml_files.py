@@ -9,8 +9,6 @@ import msgspec
 from tuccl.errors import InputError
 from tuccl.files import decode_reason
 
-__all__ = ["decode_values"]
-
 T = TypeVar("T")
 
 _MOST_YAML_BYTES = 1 << 24

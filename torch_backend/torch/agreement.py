@@ -17,8 +17,6 @@ from tuccl.runtime import Table, load_table
 from tuccl.runtime.jobs import is_table, table_for
 from tuccl.torch.options import Options, host_name
 
-__all__ = ["Refusal", "agree_on_table", "present_tables", "vote"]
-
 _LARGEST = 256 << 20
 _YES, _NO = b"+", b"-"
 _FILES = ("table.json", "table.txt", "topology.json")

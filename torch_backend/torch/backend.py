@@ -21,8 +21,6 @@ from tuccl.torch.options import added_latencies, interface, options_of
 from tuccl.torch.programs import TablePrograms
 from tuccl.torch.work import progress_thread
 
-__all__ = ["BACKEND", "create_group"]
-
 BACKEND = "tuccl"
 
 

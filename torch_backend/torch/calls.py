@@ -10,8 +10,6 @@ import torch.distributed as dist
 
 from tuccl.torch.programs import ProgramKey, datatype_of
 
-__all__ = ["CollectiveCall", "op_name"]
-
 _OPS = (
     (dist.ReduceOp.SUM, "sum"),
     (dist.ReduceOp.PRODUCT, "prod"),

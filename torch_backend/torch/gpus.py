@@ -17,8 +17,6 @@ from tuccl.runtime.executors.cuda import loaded_library
 from tuccl.torch.agreement import vote
 from tuccl.torch.calls import CollectiveCall
 
-__all__ = ["GpuCollectives", "GpuCommunicator", "GpuWork"]
-
 Tensors = Sequence[torch.Tensor]
 _FUNCTIONS = {
     "allreduce": "all_reduce",

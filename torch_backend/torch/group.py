@@ -26,8 +26,6 @@ from tuccl.torch.work import (
 )
 from tuccl.units import format_bytes
 
-__all__ = ["TucclGroup"]
-
 Tensors = Sequence[torch.Tensor]
 ByGloo = Callable[[], dist.Work]
 

@@ -12,8 +12,6 @@ import msgspec
 
 from tuccl.errors import InputError
 
-__all__ = ["Options", "added_latencies", "host_name", "interface", "options_of"]
-
 TABLES = "TUCCL_TABLE"
 ELASTIC = "TUCCL_ELASTIC"
 LATENCIES = "TUCCL_LATENCIES"

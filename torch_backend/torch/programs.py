@@ -12,8 +12,6 @@ from tuccl.execution import BoundProgram, Call
 from tuccl.runtime import Table, select
 from tuccl.synth.model.collective import REDUCING, ROOTED
 
-__all__ = ["ProgramKey", "TablePrograms", "datatype_of"]
-
 _MAX_BOUND = 32
 _NAMES = {
     torch.int8: "int8",

@@ -20,16 +20,6 @@ import torch.distributed as dist
 
 from tuccl.execution import BoundProgram, Group, ProgressThread, Request
 
-__all__ = [
-    "AllWork",
-    "CollectiveQueue",
-    "EngineRequest",
-    "TucclWork",
-    "keep_in_children",
-    "progress_thread",
-    "settle_callbacks",
-]
-
 _BLINK_S = 0.5  # how often a waiting thread looks whether it was interrupted
 _Piece = tuple[int, int]
 # A program made ready, its input's and output's pieces, the longest that it may take in seconds.

@@ -28,8 +28,6 @@ from tuccl.training.compression.smoothing import SmoothedMean
 from tuccl.training.compression.state import ARTopkState
 from tuccl.training.costs import Costs
 
-__all__ = ["Decision", "RatioController"]
-
 CANDIDATES = (0.1, 0.033, 0.011, 0.004, 0.001)
 _WINDOW, _SMOOTHING = 5, 0.01
 

@@ -10,20 +10,6 @@ from tuccl.errors import InputError
 from tuccl.training.costs import Cost, Costs
 from tuccl.training.model import ELEMENT_BYTES
 
-__all__ = [
-    "EXCHANGES",
-    "Exchange",
-    "Link",
-    "call_terms",
-    "exchange_terms",
-    "exchange_us",
-    "fastest_exchange",
-    "formula_costs",
-    "is_worth_compressing",
-    "regret",
-    "values_sent",
-]
-
 # What carries the values: an all-gather, with every rank's own indices, or an all-reduce after a
 # broadcast of one rank's indices.
 Exchange = Literal["allgather", "allreduce", "tree-allreduce"]

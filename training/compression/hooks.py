@@ -23,8 +23,6 @@ from tuccl.training.compression.indices import (
 )
 from tuccl.training.compression.state import ARTopkState
 
-__all__ = ["ar_topk_hook", "lw_topk_hook", "ms_topk_hook"]
-
 # The indices to send of a whole model's gradient, whose parameters have those sizes.
 _Choose = Callable[[torch.Tensor, tuple[int, ...]], torch.Tensor]
 _MOST_ELEMENTS = 1 << 31

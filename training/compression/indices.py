@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 import torch
 
-__all__ = ["INDEX", "largest_indices", "layer_indices", "threshold_indices"]
-
 INDEX = torch.int32  # as the formulas count them
 _ROUNDS = 25
 

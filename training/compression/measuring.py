@@ -12,8 +12,6 @@ import torch.distributed as dist
 
 from tuccl.training.costs import Cost, Costs
 
-__all__ = ["exchange_probe", "measured_costs"]
-
 _SIZES = tuple(1 << power for power in range(8, 23, 2))
 _WARM = 1
 # The name since PyTorch 2.13, and before.

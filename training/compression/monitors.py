@@ -11,16 +11,6 @@ from typing import Protocol
 from tuccl.errors import InputError
 from tuccl.training.compression.exchanges import Link, call_terms, exchange_terms
 
-__all__ = [
-    "SCHEDULES",
-    "CallMonitor",
-    "NetworkMonitor",
-    "ProbingMonitor",
-    "ScheduledMonitor",
-    "has_changed",
-    "network_schedule",
-]
-
 _LEAST_RATE, _MOST_RATE = 1e-6, 1e6  # GB/s, which a fit is kept within
 
 

@@ -8,8 +8,6 @@ from typing import Any, Literal
 
 from tuccl.errors import InputError, Unavailable
 
-__all__ = ["RatioChoice", "TriedRatio", "choose_ratio"]
-
 _POINTS = 200
 _POPULATION, _TRIALS = 40, 1600
 _WEIGHTS = (0.6, 0.4)  # of time and of what is not sent

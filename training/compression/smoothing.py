@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["SmoothedMean"]
-
 
 class SmoothedMean:
     """The mean of the first ``window`` values, from then on moved a part towards each next.

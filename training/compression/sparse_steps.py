@@ -17,8 +17,6 @@ from tuccl.training.costs import Costs
 from tuccl.training.model import ELEMENT_BYTES, Model
 from tuccl.training.simulated_costs import fitted_line
 
-__all__ = ["SparseStep", "fitted_link", "sparse_step"]
-
 
 class SparseStep(msgspec.Struct, frozen=True, kw_only=True):
     """A step of AR-Topk: times in us of the exchanges, which one to take, and what it is worth.

@@ -21,8 +21,6 @@ from tuccl.training.compression.monitors import CallMonitor
 from tuccl.training.compression.smoothing import SmoothedMean
 from tuccl.training.costs import Costs
 
-__all__ = ["ARTopkState", "Selection", "mean_of_states"]
-
 Selection = Literal["star", "var"]
 _WINDOW, _SMOOTHING = 25, 0.001
 # A network whose rate alone counts, for a choice without any other knowledge.

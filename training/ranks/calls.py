@@ -14,8 +14,6 @@ from tuccl.training.bucket_schedule import Bucket, BucketSchedule
 from tuccl.training.model import ELEMENT_BYTES
 from tuccl.training.timeline import Span
 
-__all__ = ["AllreduceCalls", "CallLog", "Calls", "ScatteredCalls", "call_name"]
-
 
 class CallLog:
     """Calls that have ended, on tracks that carry one after another. Times are in s."""

@@ -17,8 +17,6 @@ from tuccl.training.lossy import hook_and_ratio
 from tuccl.training.ranks.module_steps import DdpSteps
 from tuccl.training.ranks.modules import Loss
 
-__all__ = ["HookSteps"]
-
 _SPARSE = {
     "ar-topk-star": ar_topk_hook,
     "ar-topk-var": ar_topk_hook,

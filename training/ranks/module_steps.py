@@ -15,8 +15,6 @@ from tuccl.training.ranks.modules import Loss
 from tuccl.training.ranks.steps import PlannedSteps
 from tuccl.training.timeline import Span
 
-__all__ = ["LEARNING_RATE", "DdpSteps", "LocalSteps", "ModuleSteps"]
-
 LEARNING_RATE = 0.05
 
 

@@ -18,8 +18,6 @@ import torch
 from tuccl.errors import InputError
 from tuccl.training.model import Model, Parameter
 
-__all__ = ["Loss", "measured_model", "mlp", "module_of"]
-
 Loss = Callable[[int], torch.Tensor]
 _WARM_UP, _PASSES = 3, 10
 _INPUTS, _WIDTH, _CLASSES, _BATCH = 64, 256, 10, 32

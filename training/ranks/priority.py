@@ -15,8 +15,6 @@ from tuccl.training.bucket_schedule import BucketSchedule
 from tuccl.training.model import ELEMENT_BYTES
 from tuccl.training.ranks.calls import CallLog, call_name
 
-__all__ = ["PriorityCalls"]
-
 _BATCH = 64
 
 

@@ -32,8 +32,6 @@ from tuccl.training.ranks.servers import Server, ServerCalls
 from tuccl.training.ranks.steps import IdleSteps, PlannedSteps, Steps, TimerSteps
 from tuccl.training.timeline import simulate_steps
 
-__all__ = ["Rank"]
-
 _TIMEOUT = timedelta(seconds=60)
 _LEAST_BYTES, _FACTOR = 64, 4
 _REPEATS = 5

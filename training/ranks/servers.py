@@ -19,8 +19,6 @@ from tuccl.training.model import ELEMENT_BYTES
 from tuccl.training.ranks.calls import CallLog, call_name
 from tuccl.training.timeline import Span
 
-__all__ = ["Server", "ServerCalls", "servers_of"]
-
 _ANSWERS = 2  # parts whose answers are under way at once
 _PUSH, _PULL = 0, 1
 

@@ -12,8 +12,6 @@ from tuccl.training.model import Model
 from tuccl.training.ranks.calls import Calls
 from tuccl.training.timeline import Kind, Span
 
-__all__ = ["IdleSteps", "PlannedSteps", "Steps", "TimerSteps"]
-
 _LATE_S = 2e-4  # by which a thread that was waited for may wake up late
 
 

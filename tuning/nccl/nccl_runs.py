@@ -17,8 +17,6 @@ from tuccl.synth import Collective
 from tuccl.topology import Topology, signature
 from tuccl.tuning.nccl.sweep_journal import SizeTime, SweepJournal, SweepRun, sweep_key
 
-__all__ = ["MOST_CANDIDATES", "NcclRuns", "TimesBySize"]
-
 TimesBySize = dict[int, SizeTime]
 MOST_CANDIDATES = 3
 _MOST_CANDIDATES_IN_ALL = 8

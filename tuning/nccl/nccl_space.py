@@ -12,8 +12,6 @@ from tuccl.runtime.nccl.knobs import NcclAlgorithm, NcclKnobs
 from tuccl.synth import ScheduleChoice
 from tuccl.tuning.searches.space import Point, Space
 
-__all__ = ["NcclSpace"]
-
 _OWN = 1 << 20  # stands for as many channels as NCCL takes by itself
 _SCALE = 64
 _PREFIX = "nccl-"

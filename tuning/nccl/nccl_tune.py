@@ -46,8 +46,6 @@ from tuccl.tuning.tuned_table import (
 from tuccl.tuning.work import Progress, no_progress
 from tuccl.units import format_bytes
 
-__all__ = ["space_of_call", "tune_nccl"]
-
 _FINAL_ROUNDS = 5
 _OF_PROGRAMS = {
     "methods": "--method",

@@ -13,8 +13,6 @@ import msgspec
 from tuccl.errors import InputError
 from tuccl.tuning.studies.study import SWEEPS, cut_unfinished_line, end_study, start_study
 
-__all__ = ["SizeTime", "SweepJournal", "SweepRun", "sweep_key"]
-
 
 class SizeTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The time of a size in us, out of place and in place."""

@@ -10,8 +10,6 @@ import msgspec
 from tuccl.synth import ScheduleChoice
 from tuccl.tuning.searches.space import Point, Space
 
-__all__ = ["SKETCH_KINDS", "Action", "sketch_kind"]
-
 _Name = Annotated[str, msgspec.Meta(max_length=60)]
 _Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 40)]
 

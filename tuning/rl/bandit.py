@@ -16,8 +16,6 @@ from tuccl.tuning.searches.space import Point, Space
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["EXPLORING", "UNABLE", "Belief", "LinearBandit", "distance"]
-
 Gains = Sequence[float | None]
 """Gains of one call by action, log(default time / time); None: it cannot run there."""
 

@@ -24,8 +24,6 @@ except ImportError:
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Call", "TuningEnvironment"]
-
 _WORST = -10.0
 """Reward of what cannot run; no other reward is lower."""
 _METHODS = ("msccl-default-robust", "msccl-default", *searched_methods(unordered=True))

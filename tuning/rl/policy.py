@@ -14,8 +14,6 @@ from tuccl.tuning.rl.bandit import Belief, distance
 from tuccl.tuning.rl.state import State
 from tuccl.tuning.searches.space import Point, Space
 
-__all__ = ["FORMAT", "Policy", "TrainedCall", "TrainedCollective", "load_policy", "save_policy"]
-
 FORMAT = "tuccl-policy/2"
 _MOST_BYTES = 64 << 20
 _Gain = Annotated[float, msgspec.Meta(ge=-50, le=50)]

@@ -9,8 +9,6 @@ from tuccl.synth import Collective, bound
 from tuccl.topology import Topology
 from tuccl.tuning.rl.state import State, TrainingJob, communication_volume
 
-__all__ = ["Saturation", "lossless_saturated"]
-
 _OF_THE_BOUND = 0.95
 _MARGIN = 1.1
 

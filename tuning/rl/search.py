@@ -13,8 +13,6 @@ from tuccl.tuning.rl.state import State
 from tuccl.tuning.searches.search import Search
 from tuccl.tuning.searches.space import Point, Space
 
-__all__ = ["RlSearch", "search_from"]
-
 _POINTS = 5  # of a policy, for a search that is not its own
 _WORTH_A_TRY = {"conservative": 0.005, "usual": 0.002, "bold": 0.0005}
 

@@ -12,15 +12,6 @@ from tuccl.sketches.full_mesh import nvlink_pairs
 from tuccl.synth import COLLECTIVES
 from tuccl.topology import Topology
 
-__all__ = [
-    "FEATURES",
-    "Feature",
-    "NvlinkKind",
-    "State",
-    "TrainingJob",
-    "communication_volume",
-]
-
 NvlinkKind = Literal["none", "some", "mesh", "switch"]
 _Positive = Annotated[float, msgspec.Meta(gt=0, le=1e12)]
 _Rate = Annotated[float, msgspec.Meta(ge=0, le=1e9)]

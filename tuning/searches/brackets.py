@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Bracket", "Rung", "brackets", "highest_bracket"]
-
 
 @dataclass(frozen=True)
 class Rung:

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 
 from tuccl.tuning.searches.space import Point, Space
 
-__all__ = ["Convergence", "divergence"]
-
 _BINS = 4
 
 

@@ -8,8 +8,6 @@ from tuccl.tuning.searches.measurements import Measurements
 from tuccl.tuning.searches.space import Dimension, Point, Space
 from tuccl.tuning.searches.tie_break import with_default_knobs
 
-__all__ = ["FINE_DIMENSIONS", "coordinate_descent"]
-
 FINE_DIMENSIONS = ("protocol", "chunking", "channels", "threads", "buffer")
 
 

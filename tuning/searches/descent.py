@@ -8,14 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from tuccl.synth import SOLVERS, STAND_IN, ScheduleChoice
+from tuccl.synth import SOLVERS, ScheduleChoice
+from tuccl.synth.methods import STAND_IN
 from tuccl.tuning.searches.coordinate_descent import coordinate_descent
 from tuccl.tuning.searches.initial_knobs import suited_points
 from tuccl.tuning.searches.initial_points import choices_in_turn
 from tuccl.tuning.searches.search import Search
 from tuccl.tuning.searches.space import Point, Space
-
-__all__ = ["DescentSearch", "varied"]
 
 _STEP_SHARE = 9  # of full effort: what a step is timed with
 _MOST_CHOICES = 128  # choices at most, those of every method in turn

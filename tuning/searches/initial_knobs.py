@@ -9,8 +9,6 @@ from tuccl.runtime.executors.knob_grid import THREADS
 from tuccl.synth import ScheduleChoice
 from tuccl.tuning.searches.space import Point, Space
 
-__all__ = ["suited_points"]
-
 _SIZES = ((64 << 10, "small"), (1 << 20, "middle"), (32 << 20, "large"))  # up to so many bytes
 # Payload that one pass moves of a chunk, by the buffer: half of the slots
 # for Simple; one slot of eight, of which half or an eighth part in 16 is flags, for the others.

@@ -11,8 +11,6 @@ from tuccl.synth import MSCCL_DEFAULT_KNOBS, SOLVERS, ScheduleChoice
 from tuccl.tuning.searches.initial_knobs import suited_points
 from tuccl.tuning.searches.space import Channels, Point, Space
 
-__all__ = ["choices_in_turn", "default_point", "initial_points"]
-
 
 def default_point(
     channels: Mapping[ScheduleChoice, Channels], grid: KnobGrid = WHOLE_GRID

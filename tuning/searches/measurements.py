@@ -8,8 +8,6 @@ from statistics import median
 
 from tuccl.tuning.searches.space import Point
 
-__all__ = ["Measurements"]
-
 
 class Measurements:
     """Samples in us by point. Repeats of a point are pooled; a point that failed has none.

@@ -12,8 +12,6 @@ from tuccl.tuning.searches.search import Search
 from tuccl.tuning.searches.space import Point
 from tuccl.tuning.searches.tpe import Proposal, Tpe
 
-__all__ = ["MracoSearch"]
-
 _ETA = 3  # the ratio of efforts between rungs
 _MUTANTS = 30
 _PARENTS = 5

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar
 
-from tuccl.synth import SOLVERS, STAND_IN, ScheduleChoice
+from tuccl.synth import SOLVERS, ScheduleChoice
+from tuccl.synth.methods import STAND_IN
 from tuccl.tuning.searches.initial_knobs import suited_points
 from tuccl.tuning.searches.measurements import Measurements
 from tuccl.tuning.searches.space import Point, Space
-
-__all__ = ["Evaluate", "Request", "Search", "run_search"]
 
 Evaluate = Callable[[Point, int], Sequence[float]]
 _MOST_MEASURED_IN_A_ROW = 2000

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from tuccl.sketches.parameters import SketchParameters, SketchSpace
 from tuccl.tuning.searches.space import Dimension, SketchAxes
 
-__all__ = ["ParameterAxes"]
-
 
 class ParameterAxes(SketchAxes):
     """The dimensions of a `SketchSpace`; indices that name one sketch are many."""

@@ -12,8 +12,6 @@ from tuccl.program import Knobs
 from tuccl.runtime.executors.knob_grid import PROTOCOLS, WHOLE_GRID, KnobGrid
 from tuccl.synth import SOLVERS, ScheduleChoice
 
-__all__ = ["Channels", "Dimension", "Point", "SketchAxes", "Space"]
-
 Channels = Mapping[str, tuple[int, ...]]
 
 

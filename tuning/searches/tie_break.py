@@ -5,8 +5,6 @@ from __future__ import annotations
 from tuccl.program import Knobs, default_buffer_bytes, max_threads
 from tuccl.tuning.searches.space import Point
 
-__all__ = ["has_default_knobs", "is_as_good", "tie_break", "with_default_knobs"]
-
 _AS_GOOD = 1.001
 
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.trial import Trial
 
-__all__ = ["Proposal", "Tpe", "distributions", "log_us", "optuna_params", "silence_optuna"]
-
 _STARTUP_TRIALS = 10
 _SAME_AGAIN = 4
 

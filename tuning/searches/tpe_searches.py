@@ -9,8 +9,6 @@ from tuccl.tuning.searches.search import Search
 from tuccl.tuning.searches.space import Point
 from tuccl.tuning.searches.tpe import Proposal, Tpe
 
-__all__ = ["TpeSearch"]
-
 
 class TpeSearch(Search):
     """Optuna's multivariate estimator, each new point at full effort."""

@@ -11,8 +11,6 @@ from optuna.storages._rdb import models
 from optuna.trial import FrozenTrial
 from sqlalchemy.orm import Session
 
-__all__ = ["Database"]
-
 
 class Database(RDBStorage):
     """Optuna's storage, which adds a finished trial in seven statements.

@@ -15,8 +15,6 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from tuccl.errors import InputError
 from tuccl.tuning.studies.study import cut_unfinished_line
 
-__all__ = ["open_journal"]
-
 _SYNC_S = 1.0
 
 

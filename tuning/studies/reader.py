@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from optuna import Study as OptunaStudy
     from optuna.trial import FrozenTrial
 
-__all__ = ["Evaluation", "StoredStudy", "importances", "read_studies"]
-
 _NAME = re.compile(r"([0-9a-f]{16})-([a-z-]+)-(\d{1,18})-[0-9a-f]{12}")
 _FEWEST_POINTS = 20  # of which the best tenth is compared with the rest
 

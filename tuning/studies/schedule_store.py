@@ -14,8 +14,6 @@ from tuccl.files import read_bounded, write_file
 from tuccl.synth import Problem, Schedule
 from tuccl.synth.model.certificate import verify_schedule
 
-__all__ = ["SCHEDULE", "stored_schedule"]
-
 SCHEDULE = ".schedule"
 """Suffix of the files, whose names are hashes of all that their schedules depend on."""
 _MOST_BYTES = 256 << 20

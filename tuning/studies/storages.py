@@ -17,16 +17,6 @@ from tuccl.tuning.searches.tpe import silence_optuna
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
 
-__all__ = [
-    "JOURNAL",
-    "close_storage",
-    "open_to_read",
-    "open_url",
-    "quiet",
-    "scheme",
-    "storage_failures",
-]
-
 JOURNAL = "journal.log"
 """Name of the journal in a folder of studies."""
 _LARGEST_JOURNAL = 1 << 30

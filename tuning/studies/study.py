@@ -23,17 +23,6 @@ if TYPE_CHECKING:
     from optuna import Study as OptunaStudy
     from optuna.trial import FrozenTrial
 
-__all__ = [
-    "MARK",
-    "SWEEPS",
-    "Studies",
-    "Study",
-    "cut_unfinished_line",
-    "end_study",
-    "start_study",
-    "study_folder",
-]
-
 SWEEPS = "sweeps.jsonl"
 """Journal of a sweep over NCCL's own configurations (`tuccl.tuning.nccl.sweep_journal`)."""
 MARK = ".timing"

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from optuna.storages import BaseStorage
     from optuna.trial import FrozenTrial
 
-__all__ = ["Claim", "Task", "TaskQueue", "TaskState", "in_work"]
-
 _BEAT_S = 5.0
 _SILENCE_S = 60.0
 _MOST_RESULT_BYTES = 256 << 20
