@@ -16,13 +16,12 @@ if TYPE_CHECKING:
     from tuccl.synth.methods import (
         EXACT_METHODS,
         METHODS,
-        SOLVERS,
         find_method,
         make_schedule,
         searched_methods,
     )
     from tuccl.synth.model.collective import COLLECTIVES, Collective
-    from tuccl.synth.model.problem import Options, Problem, ScheduleChoice
+    from tuccl.synth.model.problem import SOLVERS, Options, Problem, ScheduleChoice
     from tuccl.synth.model.schedule import Schedule
     from tuccl.synth.mscclpp.knobs import PlanKnobs
     from tuccl.synth.mscclpp.lower import PLAN_COLLECTIVES

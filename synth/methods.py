@@ -145,12 +145,6 @@ EXACT_METHODS: dict[str, Method] = {
 }
 """Methods that run a solver for seconds; no search tries them unless a user names them."""
 
-SOLVERS = frozenset(m.name for m in (METHODS | EXACT_METHODS).values() if m.solver)
-"""Methods that run a solver: a search runs them where `STAND_IN` is fastest."""
-
-STAND_IN = "greedy"
-"""The method whose quick programs choose the sketches that a solver is worth its time on."""
-
 
 def searched_methods(*, unordered: bool = False) -> tuple[str, ...]:
     """Return the names that searches try: with ``unordered`` also those without equal results.

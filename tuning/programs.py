@@ -37,7 +37,7 @@ from tuccl.synth import (
     searched_methods,
 )
 from tuccl.synth.lowering.limits import limits_of
-from tuccl.synth.methods import STAND_IN
+from tuccl.synth.model.problem import STAND_IN
 from tuccl.synth.model.solver import Budget
 from tuccl.topology import Path, Topology, encode_topology, machine_of, path
 from tuccl.tuning.searches.initial_points import default_point

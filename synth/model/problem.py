@@ -10,6 +10,12 @@ from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.solver import Budget
 from tuccl.topology import Topology
 
+SOLVERS = frozenset({"fewstep", "taccl"})
+"""Methods that run a solver: a search runs them where `STAND_IN` is fastest."""
+
+STAND_IN = "greedy"
+"""The method whose quick programs choose the sketches that a solver is worth its time on."""
+
 
 @dataclass(frozen=True, order=True)
 class ScheduleChoice:

@@ -14,7 +14,9 @@ from tuccl.errors import Infeasible, InputError
 from tuccl.program import Program, parse_xml, to_xml, verify
 from tuccl.sketches import Sketch, candidate_sketches, full_mesh
 from tuccl.synth import (
+    EXACT_METHODS,
     METHODS,
+    SOLVERS,
     Collective,
     Problem,
     Schedule,
@@ -24,6 +26,7 @@ from tuccl.synth import (
     searched_methods,
 )
 from tuccl.synth.model.certificate import verify_schedule
+from tuccl.synth.model.problem import STAND_IN
 from tuccl.topology import PROFILES, Topology, join, keep_gpus, load_profile
 
 NAMES = ("allgather", "reduce-scatter", "allreduce", "alltoall", "broadcast", "reduce")
@@ -309,6 +312,12 @@ def proved(program: Program) -> bool:
     report = verify(program, "executor", program.ngpus - 1)
     assert report.ok, report.errors[0].message
     return True
+
+
+def test_solvers_are_the_methods_that_run_one() -> None:
+    methods = METHODS | EXACT_METHODS
+    assert {name for name, method in methods.items() if method.solver} == SOLVERS
+    assert STAND_IN in METHODS.keys() - SOLVERS
 
 
 @pytest.mark.slow

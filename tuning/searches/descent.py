@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from tuccl.synth import SOLVERS, ScheduleChoice
-from tuccl.synth.methods import STAND_IN
+from tuccl.synth.model.problem import STAND_IN
 from tuccl.tuning.searches.coordinate_descent import coordinate_descent
 from tuccl.tuning.searches.initial_knobs import suited_points
 from tuccl.tuning.searches.initial_points import choices_in_turn

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import ClassVar
 
 from tuccl.synth import SOLVERS, ScheduleChoice
-from tuccl.synth.methods import STAND_IN
+from tuccl.synth.model.problem import STAND_IN
 from tuccl.tuning.searches.initial_knobs import suited_points
 from tuccl.tuning.searches.measurements import Measurements
 from tuccl.tuning.searches.space import Point, Space
