@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 from collections.abc import Iterator
 from math import exp, gcd, sqrt
 from typing import TYPE_CHECKING, ClassVar
@@ -209,7 +210,8 @@ class SameCandidates(KernelEstimator):
         """Return Optuna's sampler, which takes the best of `_given` instead of its own samples."""
         from optuna.samplers import TPESampler
 
-        sampler = TPESampler(seed=seed, n_startup_trials=0, gamma=quarter)
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):  # of gamma
+            sampler = TPESampler(seed=seed, n_startup_trials=0, gamma=quarter)
         build = sampler._build_parzen_estimator
 
         def with_given(*args: object, handle_below: bool) -> object:

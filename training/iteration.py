@@ -75,7 +75,7 @@ def thesis_iteration(name: str, topology: Topology, buckets: int = _BUCKETS) -> 
 def model_iteration(model: Model, buckets: int = _BUCKETS) -> Iteration:
     """Return the iteration of ``model``: its gradients in equal buckets, each when it is full.
 
-    >>> from tuccl.training import Parameter
+    >>> from tuccl.training.model import Parameter
     >>> layers = (Parameter("a", 8, 1.0, 2.0), Parameter("b", 8, 1.0, 2.0))
     >>> model_iteration(Model(name="m", parameters=layers), 2)
     Iteration(name='m', nbytes=32, releases_us=(4.0, 6.0))

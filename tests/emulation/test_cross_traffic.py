@@ -140,7 +140,8 @@ import sys, time
 from tests.emulation.test_cross_traffic import cluster
 from tuccl.emulation import Emulation
 from tuccl.emulation.cross_traffic import EmulatedTraffic
-from tuccl.topology import CrossTraffic, Source
+from tuccl.topology import CrossTraffic
+from tuccl.topology.cross_traffic import Source
 cross = CrossTraffic((Source("leaf0", "n0/nic0", "web", load=0.5),))
 with Emulation(cluster(), 0.002, cross=cross) as emulation, EmulatedTraffic(emulation):
     print(emulation.id, flush=True)

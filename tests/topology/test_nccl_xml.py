@@ -73,7 +73,7 @@ def test_oddities() -> None:
     assert (t.ranks, len(t.nics_of("n0"))) == (4, 5)
     text = "\n".join(warnings)
     for expected in (
-        "NUMA node unknown",
+        "unknown or duplicate NUMA node",
         "emulated bridge",
         "link speed unknown, width unknown",
         "itself is left out (line 9)",

@@ -166,7 +166,7 @@ def stop_after(runs: int, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["--search", "grid"], "expected one of descent"),
+        (["--search", "annealing"], "expected one of descent"),
         (["--method", "ring"], "--method: --dialect nccl has none"),
         (["--workers", "2", "--prefer", "sms"], "--prefer, --workers: --dialect nccl has none"),
         (["-c", "alltoall"], "NCCL's tuners choose for"),
