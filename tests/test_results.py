@@ -15,7 +15,14 @@ STAMPS = {
 }
 # To be run again: of a commit that was rewritten before it was published, of uncommitted files, or
 # without figures yet.
-STALE = {"compression_exchanges", "estimators", "nccl_agent", "plan_mutations", "sketch_parameters"}
+STALE = {
+    "compression_exchanges",
+    "estimators",
+    "nccl_agent",
+    "plan_mutations",
+    "robust_tables",
+    "sketch_parameters",
+}
 
 
 def git(*words: str, given: str = "") -> str:
