@@ -128,8 +128,8 @@ def run_rank() -> None:
         if rank == 0:
             facts = {"seconds": took, "said": said, "counts": dist.group.WORLD.counts}
             Path(os.environ["FACTS"]).write_text(json.dumps(facts))
-    except (RuntimeError, OSError):
-        pass
+    except (RuntimeError, OSError) as error:
+        Path(f"{os.environ['FACTS']}-{rank}").write_text(str(error))
     finally:
         os._exit(code)
 
@@ -163,7 +163,8 @@ class Job:
     ) -> None:
         """Start them."""
         self.facts = place / "facts"
-        self.facts.unlink(missing_ok=True)
+        for file in place.glob("facts*"):
+            file.unlink()
         store = tempfile.mktemp(dir=place)  # the ranks make it
         self.pids = {
             host: host.start(
@@ -284,7 +285,10 @@ class Trials:
         self.counts[kind] += 1
         self.counts["hung"] += not ended
         self.counts["wrong"] += 1 in codes
-        self.counts["failed"] += ended and 3 in codes
+        if ended and 3 in codes:
+            self.counts["failed"] += 1
+            for file in sorted(job.facts.parent.glob("facts-*")):
+                print(f"  {kind}: rank {file.name[6:]} failed: {file.read_text()}", flush=True)
         if not job.facts.exists():
             return
         facts = json.loads(job.facts.read_text())

@@ -66,10 +66,6 @@ class CrossExecutor(EmulatedExecutor):
         cross = self._emulation.cross
         return f"{super().label}, beside {cross.label if cross else 'no cross traffic'}"
 
-    def with_mpi(self, mpi: Mpi) -> CrossExecutor:
-        """Return an executor over another MPI on the same cluster; nothing is started yet."""
-        return CrossExecutor(self._emulation, mpi)
-
     def time(
         self,
         program: Program,

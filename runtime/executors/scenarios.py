@@ -41,7 +41,7 @@ class ScenarioExecutor(Executor):
         """Prepare to time calls under ``scenarios``.
 
         Raises:
-            InputError: there is none, a name is there twice, a weight is not above 0, or there is
+            InputError: there is none, names are equal, a weight is not above 0, or there is
                 no such objective.
         """
         names = [scenario.name for scenario in scenarios]
