@@ -84,14 +84,14 @@ def test_processes_share_the_work_and_take_over_from_one_that_is_killed(
 ) -> None:
     save_topology(topology, machine := tmp_path / "machine.json")
     verb: list[str | Path] = [Path(sys.executable).with_name("tuccl"), "tune", machine]
-    verb += ["-c", "allgather", "-s", "16K:128K:x8", "--budget", str(BUDGET)]
+    verb += ["-c", "allgather", "-s", "16K:1M:x8", "--budget", str(4 * BUDGET)]
     subprocess.run([*verb, "-o", tmp_path / "one"], check=True, capture_output=True)
     shared: list[str | Path] = [*verb, "--storage", server.url, "-o"]
     outs = [tmp_path / f"table{number}" for number in range(3)]
     with (tmp_path / "log").open("wb") as log:
         children = [subprocess.Popen([*shared, out], stdout=log, stderr=log) for out in outs]
         try:
-            # Whichever is at work: the last to start may find nothing left to do.
+            # Whichever is at work, long enough to be seen: the last may find nothing left to do.
             killed = wait_for(lambda: [c for c in children if c.pid in running_pids(server.url)])[0]
             killed.kill()
             codes = [child.wait(120) for child in children]
