@@ -60,6 +60,9 @@ class SketchParameters:
         congestion: The score that links between hosts may have, on one host those inside it.
         inside: The score that links inside hosts may have, where there are several.
         nvlink: Inside hosts NVLink alone, where that joins their GPUs.
+        few: Of schedules as short, a solver takes one with few connections inside hosts. Behind
+            switches, as all of TACCL's switch strategies.
+        many: It takes one with many.
         symmetry: Rotations that a solver's schedules keep; None: all that the sketch has.
     """
 
@@ -73,6 +76,8 @@ class SketchParameters:
     congestion: float | None = None
     inside: float | None = None
     nvlink: bool = False
+    few: bool = False
+    many: bool = False
     symmetry: int | None = None
 
     @property
@@ -217,6 +222,8 @@ class SketchSpace:
             "congestion": (None, *self._scores(several)),
             "inside": (None, *self._scores(inter=False)) if several else (None,),
             "nvlink": (False, True) if self._nvlink_mesh is not self.mesh else (False,),
+            "few": (False, True) if solver and self.mesh.switches else (False,),
+            "many": (False, True) if solver and self.mesh.switches else (False,),
             "symmetry": (None, *range(len(symmetries(self.mesh)) if solver else 0)),
         }
 
@@ -257,6 +264,7 @@ class SketchSpace:
         if not values["connections"]:
             values |= {"split": False, "free": False}
         values["own"] &= bool(values["connections"]) and not values["free"]
+        values["many"] &= not values["few"]
         return SketchParameters(**values)
 
     def __contains__(self, name: object) -> bool:
@@ -280,6 +288,9 @@ class SketchSpace:
             made = with_congestion(self.pruned(parameters), self.topology)
             made = with_chunks(made, self.nbytes)
             made = replace(made, symmetry=made.symmetry[: parameters.symmetry])
+            if parameters.few or parameters.many:
+                strategy = "uc-min" if parameters.few else "uc-max"
+                made = replace(made, switch_strategy=(strategy,) * len(made.switches))
             self._sketches[name] = checked(made)
         return self._sketches[name]
 

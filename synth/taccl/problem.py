@@ -42,12 +42,17 @@ class TimedSend(NamedTuple):
 
 @dataclass(frozen=True)
 class Problem:
-    """Chunks to route over links: one of each orbit of the symmetry, standing for all of it."""
+    """Chunks to route over links: one of each orbit of the symmetry, standing for all of it.
+
+    Of schedules that take equally long, one with few connections inside hosts is preferred
+    (``uc-min``), or with many (``uc-max``), if `connections` says so.
+    """
 
     costs: LinkCosts
     chunks: tuple[Chunk, ...]
     symmetry: Symmetry
     own_chunks_first: bool = False
+    connections: str = ""
 
     @property
     def links(self) -> tuple[Link, ...]:

@@ -225,6 +225,19 @@ class RoutingModel:
                             then - links[other_link].message_ns() >= first
                         ).only_enforce_if(self.sent[n, w], self.sent[other, other_link])
 
+    def prefer_connections(self) -> None:
+        """Minimize the connections inside hosts that are used, or unused, instead of the time."""
+        by_orbit: dict[int, list[cp_model.IntVar]] = defaultdict(list)
+        for (_, link), literal in self.sent.items():
+            if not self.problem.links[link].inter:
+                by_orbit[self.problem.link_orbits[link]].append(literal)
+        used = []
+        for literals in by_orbit.values():
+            used.append(self.model.new_bool_var(""))
+            self.model.add_max_equality(used[-1], literals)
+        fewest = self.problem.connections == "uc-min"
+        self.model.minimize(sum(used) if fewest else sum(1 - each for each in used))
+
     def hint(self, sends: Sequence[TimedSend]) -> None:
         """Give the solver a schedule to start from."""
         ends = {(send.chunk, send.link): send.end for send in sends}

@@ -34,6 +34,8 @@ from tuccl.synth.taccl.symmetry import sketch_symmetry
 
 # Possible sends beyond which building a model alone takes longer than users wait.
 _MOST_SENDS = 60_000
+# Of the time: for the length of a schedule, where its connections matter too.
+_SEARCH_SHARE = 0.7
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,8 @@ def _half(
     symmetry = sketch_symmetry(collective, sketch, planned, chunks_per_rank)
     chunks = representative_chunks(collective, sketch, planned, chunks_per_rank, symmetry)
     own_chunks_first = sketch.own_chunks_first and not reverse
-    search = _Search(Problem(planned, chunks, symmetry, own_chunks_first), budget)
+    connections = sketch.switch_strategy[0] if sketch.switch_strategy else ""
+    search = _Search(Problem(planned, chunks, symmetry, own_chunks_first, connections), budget)
     sends = search.run()
     messages = retime(search.problem.messages(sends), planned)
     if makespan(messages) > search.time:
@@ -186,6 +189,8 @@ class _Search:
             for stage in self._stages():
                 if self.open:
                     stage()
+                if stage == self._polish and self.problem.connections:
+                    self._connections()
         except KeyboardInterrupt:  # outside a run of the solver; runs see to it themselves
             if not self.sends:
                 raise
@@ -213,6 +218,7 @@ class _Search:
             self.budget.report(f"{what}: {time_us:.2f} us, bound {bound_us:.2f} us")
 
     def _run(self, model: RoutingModel | ContiguityModel, share: float, what: str) -> Outcome:
+        share *= _SEARCH_SHARE if self.problem.connections else 1.0
         return run_model(model.model, self.budget, share, what)
 
     def _relax(self) -> None:
@@ -261,6 +267,22 @@ class _Search:
             self.bound = max(self.bound, outcome.bound)
         if outcome.values:
             self._keep(model.sends(outcome), "routing with ordering")
+
+    def _connections(self) -> None:
+        """Take few connections inside hosts, or many, in a schedule as short (TACCL 5.1)."""
+        model = RoutingModel(self.problem, self.time)
+        model.prefer_connections()
+        model.hint(self.sends)
+
+        def words(values: Sequence[int], bound: int) -> str:
+            return f"bound of this stage {bound}"
+
+        outcome = run_model(
+            model.model, self.budget, 1 - _SEARCH_SHARE, "connections inside hosts", words
+        )
+        if outcome.values:
+            self.sends, self.ordered = model.sends(outcome), []
+            self.time = _end(self.sends)
 
     def _contiguity(self) -> None:
         """Merge neighbours on links between hosts into messages (TACCL 5.3)."""

@@ -84,6 +84,17 @@ def test_a_solver_has_rotations_and_the_order_at_relays_to_choose() -> None:
     assert "one-own" not in quick
 
 
+def test_a_solver_has_taccls_switch_strategies_to_choose() -> None:
+    behind_switches = join(load_profile("dgx-a100"), 2)
+    space, quick = (SketchSpace(behind_switches, SIZE, solver) for solver in (True, False))
+    assert "few" not in SketchSpace(two_hosts(), SIZE, solver=True).axes
+    assert space.sketch("one").switch_strategy == ()
+    assert space.sketch("one-few").switch_strategy == ("uc-min", "uc-min")
+    assert space.sketch("one-many").switch_strategy == ("uc-max", "uc-max")
+    assert "one-few-many" not in space
+    assert {"few", "many"}.isdisjoint(quick.axes)
+
+
 def test_nics_of_one_bandwidth_group_alone_where_others_would_join() -> None:
     plain = join(load_profile("dgx-a100"), 2)
     slow = [f"n1/nic{n}" for n in range(2)]

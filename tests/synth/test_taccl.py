@@ -376,3 +376,19 @@ def test_without_ortools_the_error_says_how_to_get_it(
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(InputError, match=r"pip install tuccl\[solver\]"):
         make_schedule(Problem(Collective("allgather", 4), mesh([0] * 4), 1, 1 << 20), "taccl")
+
+
+def test_a_switch_strategy_decides_between_schedules_as_short(mesh: Mesh) -> None:
+    sketch = replace(mesh([0] * 4), switches=((0, 1, 2, 3),), symmetry=())
+    used, times = {}, {}
+    for strategy in ("uc-min", "uc-max"):
+        named = replace(sketch, switch_strategy=(strategy,))
+        solution, collective = solve_sketch(named, "allgather")
+        assert (
+            schedule_fault(solution.messages, collective, named, sketch_costs(named, CHUNK), 1)
+            is None
+        )
+        used[strategy] = len({message.link for message in solution.messages})
+        times[strategy] = makespan(solution.messages)
+    assert times["uc-min"] == times["uc-max"]
+    assert used == {"uc-min": 4, "uc-max": 12}
