@@ -132,7 +132,9 @@ class Evaluator:
 
     def _time(self, program: Program, point: Point, repeats: int) -> Timing:
         root = self.programs.collective.root
-        return self.executor.time(program, point.knobs, self.nbytes, root=root, repeats=repeats)
+        return self.executor.time_against(
+            self._best_us, program, point.knobs, self.nbytes, root=root, repeats=repeats
+        )
 
 
 def _one_placement(program: Program) -> Program:

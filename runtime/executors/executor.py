@@ -238,6 +238,19 @@ class Executor(ABC):
             InputError: the program is for another number of ranks, or cannot be run.
         """
 
+    def time_against(
+        self,
+        best_us: float,
+        program: Program,
+        knobs: Knobs,
+        nbytes: int,
+        *,
+        root: int = 0,
+        repeats: int = 1,
+    ) -> Timing:
+        """Return what ``time`` returns, or roughly that where it is far above ``best_us``."""
+        return self.time(program, knobs, nbytes, root=root, repeats=repeats)
+
     def time_all(self, program: Program, calls: Sequence[Call], *, root: int = 0) -> list[float]:
         """Return the time in us of each of ``program``'s ``calls``, one repeat each.
 

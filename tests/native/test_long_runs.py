@@ -75,6 +75,12 @@ def check(profile: str, hosts: int, method: str, collective: str, knobs: Knobs, 
         assert short.gpu_us == pytest.approx(whole.gpu_us, rel=1e-3)
         assert short.resource_bytes == whole.resource_bytes
         assert short.steady
+        rough = simulate(program, knobs, wires, machine, size, exact_to_us=0.8 * short.time_us)
+        assert rough.gpu_us > 0.8 * short.time_us
+        assert rough.gpu_us == pytest.approx(whole.gpu_us, rel=0.25)
+        assert rough.events <= short.events
+        fast_enough = simulate(program, knobs, wires, machine, size, exact_to_us=short.time_us)
+        assert fast_enough.time_us == short.time_us
         found += short.extrapolated
     return found
 

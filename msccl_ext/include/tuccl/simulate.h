@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,8 @@ struct SimOptions {
   bool exact = false;    ///< StepLoop every slice instead of extrapolating steady state.
   StepLoop step_loop;
   const OutsideTraffic* outside = nullptr;  ///< With flows nothing is extrapolated.
+  /// A kernel that surely takes longer than so many us may be extrapolated from any pace.
+  double exact_to_us = std::numeric_limits<double>::infinity();
 };
 
 /// Lists are by resource of the network and hold for the whole run.

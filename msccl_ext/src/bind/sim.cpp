@@ -141,19 +141,19 @@ void bind_sim(nb::module_& m) {
       [](const Program& program, const Knobs& knobs, const Network& network,
          const MachineClass& machine, std::int64_t nbytes, std::string_view launch,
          int process_gpus, bool exact, std::int64_t pass_bytes, int transfer_slots,
-         const OutsideTraffic* outside) {
-        const SimOptions options{
-            from_word<Launch>(launch), process_gpus, exact, {pass_bytes, transfer_slots}, outside};
+         const OutsideTraffic* outside, double exact_to_us) {
+        const SimOptions options{from_word<Launch>(launch),    process_gpus, exact,
+                                 {pass_bytes, transfer_slots}, outside,      exact_to_us};
         nb::gil_scoped_release unlocked;
         return simulate(program, knobs, network, machine, nbytes, options);
       },
       "program"_a, "knobs"_a, "network"_a, "machine"_a, "nbytes"_a, nb::kw_only(),
       "launch"_a = "process", "process_gpus"_a = 0, "exact"_a = false, "pass_bytes"_a = 0,
-      "transfer_slots"_a = 0, "outside"_a = nb::none(),
+      "transfer_slots"_a = 0, "outside"_a = nb::none(), "exact_to_us"_a = SimOptions{}.exact_to_us,
       "Simulated run of `program` on `nbytes` (the whole, big buffer). `process_gpus` GPUs are "
       "driven by one process (0: all); `pass_bytes` and `transfer_slots` are those of a kernel "
       "other than MSCCL's interpreter (0: the protocol's). Beside flows of others (`outside`) "
-      "nothing is extrapolated.");
+      "nothing is extrapolated; a time above `exact_to_us` may be a rough one.");
 }
 
 }  // namespace tuccl

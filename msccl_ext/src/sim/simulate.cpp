@@ -102,8 +102,8 @@ constexpr std::int64_t kMostCost = 2'500'000;
 
 class Simulation {
  public:
-  Simulation(const sim::TransferGraph& graph, const sim::Passes& passes)
-      : graph_(graph), passes_(passes), run_(graph) {}
+  Simulation(const sim::TransferGraph& graph, const sim::Passes& passes, double exact_to_us)
+      : graph_(graph), passes_(passes), exact_to_us_(exact_to_us), run_(graph) {}
 
   sim::Outcome whole() {
     run_.begin(passes_);
@@ -128,6 +128,10 @@ class Simulation {
       if (run_.events() < ready) continue;
       ready = run_.events() + sample(n);
       pass = n + n / 8;
+      if (is_long()) {
+        steady = false;
+        return at_rate_since(near(samples_.back().passes / 2));
+      }
       if (n < kWatchedPasses && events + run_.events() < kWatchedEvents) continue;
       if (repeats()) return at_rate_since(samples_[samples_.size() - 1 - kRepeats]);
       const bool settles = settled();
@@ -170,6 +174,14 @@ class Simulation {
            static_cast<double>(to.passes - from.passes);
   }
 
+  /// Whether what was walked, and the rest at the pace that nothing beats, take long enough.
+  bool is_long() const {
+    const Sample& last = samples_.back();
+    const auto left = static_cast<double>(passes_.full - last.passes);
+    return near(last.passes / 2).passes < last.passes &&
+           last.outcome.time_us + left * bound_ > exact_to_us_;
+  }
+
   /// Whether the pace has been one and the same for a while: then it repeats.
   bool repeats() const {
     const std::size_t n = samples_.size();
@@ -196,7 +208,7 @@ class Simulation {
     return eighth.passes <= last.passes / 8 && std::abs(pace(eighth, quarter) - now) <= allowed;
   }
 
-  /// The whole run, at the pace of the last sample since an earlier one. Links
+  /// The whole run, at the pace of the last sample since an earlier one, if no less. Links
   /// may not have settled when the time has: their use is that of half the run.
   sim::Outcome at_rate_since(const Sample& before) {
     events += run_.events();
@@ -206,7 +218,7 @@ class Simulation {
     const double left = static_cast<double>(passes_.full - last.passes);
     const double more = left / static_cast<double>(last.passes - half.passes);
     sim::Outcome out = last.outcome;
-    out.time_us += pace(before, last) * left;
+    out.time_us += std::max(pace(before, last), is_long() ? bound_ : 0) * left;
     for (std::size_t r = 0; r < out.busy_us.size(); ++r)
       out.busy_us[r] += (last.outcome.busy_us[r] - half.outcome.busy_us[r]) * more;
     return out;
@@ -220,6 +232,7 @@ class Simulation {
 
   const sim::TransferGraph& graph_;
   const sim::Passes passes_;
+  const double exact_to_us_;
   sim::Run<false> run_;
   double bound_ = 0;
   std::int64_t spent_ = 0;  ///< On copies.
@@ -240,7 +253,8 @@ SimResult simulate(const Program& program, const Knobs& knobs, const Network& ne
     check(*options.outside, network);
     sim::add_outside(graph, *options.outside);
   }
-  Simulation simulation(graph, sim::passes_of(chunk, pass_bytes(knobs, options.step_loop)));
+  Simulation simulation(graph, sim::passes_of(chunk, pass_bytes(knobs, options.step_loop)),
+                        options.exact_to_us - machine.start_us_of(options.launch));
   const bool exact = options.exact || (options.outside && !options.outside->flows.empty());
   sim::Outcome outcome = exact ? simulation.whole() : simulation.extrapolated();
 
