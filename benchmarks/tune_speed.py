@@ -39,6 +39,7 @@ _PARTS = {
     "proving": ("tuning.programs.max_safe_bytes", "tuning.programs.to_xml"),
     "simulation": (
         "runtime.executors.sim.SimExecutor.time",
+        "runtime.executors.sim.SimExecutor.time_against",
         "runtime.executors.sim.SimExecutor.time_all",
         "runtime.executors.sim.SimExecutor.least_us",
     ),
