@@ -1,5 +1,6 @@
 // Ranks joined by sockets: alone in a thread each, and as groups that a progress moves; also under
 // the thread sanitizer (`make cpp`).
+#include <arpa/inet.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -66,6 +67,50 @@ std::int64_t wrong(const Call& call) {
   std::int64_t sum = 0;
   for (const RankResult& r : results) sum += r.wrong;
   return sum;
+}
+
+/// Connected TCP sockets; the second receives little before it reads.
+std::pair<select::Descriptor, select::Descriptor> tcp_pair() {
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0), little = 4096;
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ::socklen_t size = sizeof address;
+  CHECK(::bind(listener, reinterpret_cast<sockaddr*>(&address), size) == 0);
+  CHECK(::setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &little, sizeof little) == 0);
+  CHECK(::listen(listener, 1) == 0);
+  CHECK(::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+  select::Descriptor from(::socket(AF_INET, SOCK_STREAM, 0));
+  CHECK(::connect(from.get(), reinterpret_cast<sockaddr*>(&address), size) == 0);
+  select::Descriptor to(::accept(listener, nullptr, nullptr));
+  ::close(listener);
+  return {std::move(from), std::move(to)};
+}
+
+/// A rank leaves after its last call, with another's next call unread and bytes on their way.
+void what_was_sent_arrives_though_its_sender_leaves() {
+  auto [from, to] = tcp_pair();
+  Sockets sender(0, 2), receiver(1, 2);
+  sender.attach(1, std::move(from));
+  receiver.attach(0, std::move(to));
+  std::vector<std::byte> sent(200'000, std::byte{7}), received(sent.size());
+  receiver.receive(received, 0, 0);
+  receiver.write(0);
+  while (!sender.read(1)) std::this_thread::yield();
+  sender.send(sent, 1, 0);
+  while (!sender.all_written()) sender.write(1);
+  receiver.begin_call(1, {0});
+  receiver.write(0);
+  std::thread leaves([&] {
+    sender.settle();
+    sender.abandon();
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  for (int number = -1; !receiver.poll(std::span(&number, 1)) && receiver.failure().empty();)
+    receiver.read(0);
+  leaves.join();
+  CHECK(receiver.failure().empty());
+  CHECK(received == sent);
 }
 
 /// Frames cut anywhere, messages before their receives, large ones by request.
@@ -251,4 +296,5 @@ int main() {
   tuccl::what_takes_too_long_ends();
   tuccl::other_calls_are_refused();
   tuccl::a_rank_may_be_calls_behind();
+  tuccl::what_was_sent_arrives_though_its_sender_leaves();
 }

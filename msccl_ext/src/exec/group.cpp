@@ -195,7 +195,10 @@ void Group::end_head(std::string error) {
 void Group::fail_all(const std::string& why) {
   if (failure_.empty()) {
     failure_ = why;
-    if (head_ || !queue_.empty()) sockets_->give_up(why);
+    if (head_ || !queue_.empty())
+      sockets_->give_up(why);
+    else
+      sockets_->settle();
     sockets_->abandon();
   }
   if (head_) queue_.push_front(std::exchange(head_, nullptr));

@@ -1,9 +1,11 @@
 #include "exec/socket.h"
 
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -11,6 +13,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "exec/call_digest.h"
@@ -28,6 +31,7 @@ constexpr int kUnixBuffer = 1 << 20;
 constexpr std::size_t kKeptCalls = 64;
 constexpr int kTurns = 8;                // readings of one peer before the next
 constexpr std::uint64_t kLongest = 500;  // of a peer's last words
+constexpr std::chrono::seconds kSettles{2};
 
 bool passes(int code) { return code == EAGAIN || code == EWOULDBLOCK || code == EINTR; }
 
@@ -184,6 +188,18 @@ void Sockets::give_up(const std::string& why) noexcept {
     if (w.open() && w.written == 0) (void)send_all(w.socket.get(), pieces);
   fail(why);
   abandon();
+}
+
+void Sockets::settle() const noexcept {
+  const auto on_its_way = [](const Connection& w) {
+    int domain = AF_UNIX, left = 0;  // what is written to a Unix socket is there
+    ::socklen_t size = sizeof domain;
+    return w.open() && ::getsockopt(w.socket.get(), SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 &&
+           domain != AF_UNIX && ::ioctl(w.socket.get(), SIOCOUTQ, &left) == 0 && left > 0;
+  };
+  const auto until = std::chrono::steady_clock::now() + kSettles;
+  while (std::ranges::any_of(connections_, on_its_way) && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 void Sockets::check_size(int peer, std::uint64_t sent, std::uint64_t received) {
