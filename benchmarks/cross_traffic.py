@@ -28,11 +28,11 @@ from tuccl.cli.verbs.iterations import percentile
 from tuccl.emulation import (
     EmulatedExecutor,
     EmulatedSimExecutor,
-    EmulatedTraffic,
     Emulation,
     emulated_topology,
     plan_emulation,
 )
+from tuccl.emulation.cross_traffic import EmulatedTraffic
 from tuccl.errors import InputError
 from tuccl.eval.congestion import (
     EXPONENTS,
@@ -44,7 +44,8 @@ from tuccl.eval.congestion import (
 )
 from tuccl.program import Knobs, Program
 from tuccl.runtime import find_mpi
-from tuccl.topology import CrossTraffic, Source, Topology, join, keep_gpus, load_profile
+from tuccl.topology import CrossTraffic, Topology, join, keep_gpus, load_profile
+from tuccl.topology.cross_traffic import Source
 from tuccl.training.iteration import ITERATION_US, Iteration, thesis_iteration
 
 SCALE = 0.002  # of 12.5 GB/s: 200 Mb/s

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import re
 import subprocess
 from pathlib import Path
@@ -45,3 +47,22 @@ def test_the_commits_of_results_are_in_the_repository() -> None:
     found = git("cat-file", "--batch-check", given="".join(f"{c}^{{commit}}\n" for _, c in names))
     lines = zip(names, found.splitlines(), strict=True)
     assert {name for (name, _), line in lines if " commit " not in line} <= STALE
+
+
+def test_benchmarks_import_names_that_are_there() -> None:
+    """Most of them run for minutes, so that no other test does."""
+    missing = []
+    for path in sorted((ROOT / "benchmarks").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("tuccl"):
+                continue
+            if node.module.startswith("tuccl.torch"):  # wants PyTorch
+                continue
+            module = importlib.import_module(node.module)
+            missing += [
+                f"{path.name}: {node.module}.{each.name}"
+                for each in node.names
+                if not hasattr(module, each.name)
+                and importlib.util.find_spec(f"{node.module}.{each.name}") is None
+            ]
+    assert missing == []
