@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from tuccl.emulation.cross_plan import as_emulated
@@ -93,23 +94,15 @@ class EmulatedSimExecutor(SimExecutor):
             f"class {self._machine.name}{f' beside {self._cross.label}' if self._cross else ''}"
         )
 
-    def time(
+    def _timing(
         self,
         program: Program,
         knobs: Knobs,
         nbytes: int,
-        *,
-        root: int = 0,
-        repeats: int = 1,
-        loop: StepLoop = MSCCL_LOOP,
+        repeats: int,
+        loop: StepLoop,
+        exact_to_us: float = math.inf,
     ) -> Timing:
-        """Return the simulated time of ``program`` on the whole array of ``nbytes`` bytes.
-
-        Raises:
-            InputError: what `SimExecutor.time` raises.
-        """
         ran = as_run_on_cpus(program, knobs, loop)
-        options = {"root": root, "repeats": repeats}
-        if ran.eager:
-            return self._eager.time(ran.program, ran.knobs, nbytes, **options, loop=ran.loop)
-        return super().time(ran.program, ran.knobs, nbytes, **options, loop=ran.loop)
+        timing = self._eager._timing if ran.eager else super()._timing
+        return timing(ran.program, ran.knobs, nbytes, repeats, ran.loop, exact_to_us)

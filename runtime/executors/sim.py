@@ -238,21 +238,35 @@ class SimExecutor(Executor):
         *,
         runs: int = 1,
     ) -> tuple[float, ...]:
-        """Return the simulated times in us of iterations, each bucket's time drawn from samples.
+        """Return the simulated times in us of iterations, each beside another moment's traffic.
+
+        Beside cross traffic the calls of an iteration meet what those of one before it have held
+        up: a bucket takes its part of what as many buckets again add to a long call.
 
         Raises:
             InputError: as ``time``.
         """
-        repeats = _ITERATION_REPEATS if self._cross else 1
-        samples = self.time(program, knobs, nbytes, repeats=repeats).samples_us
+        buckets = len(releases_us)
+        each_us = self._bucket_us(program, knobs, nbytes, buckets)
         random = Random(1)
         times = []
         for _ in range(runs):
-            end_us = 0.0
+            end_us, bucket_us = 0.0, random.choice(each_us)
             for release_us in releases_us:
-                end_us = max(end_us, release_us) + random.choice(samples)
+                end_us = max(end_us, release_us) + bucket_us
             times.append(end_us)
         return tuple(times)
+
+    def _bucket_us(
+        self, program: Program, knobs: Knobs, nbytes: int, buckets: int
+    ) -> Sequence[float]:
+        if not self._cross:
+            return self.time(program, knobs, nbytes).samples_us
+        before, both = (
+            self.time(program, knobs, nbytes * count, repeats=_ITERATION_REPEATS).samples_us
+            for count in (buckets, 2 * buckets)
+        )
+        return [(more - less) / buckets for less, more in zip(before, both, strict=True)]
 
     def trace(
         self,

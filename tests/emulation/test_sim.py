@@ -54,6 +54,8 @@ def test_a_large_call_takes_its_bytes_over_the_slowest_wire(
     least_us = 1.5 * LARGE / (200e6 / 8) * 1e6
     slow = EmulatedSimExecutor(pair(), 0.002).time(program, Knobs(protocol), LARGE).us
     assert least_us < slow < 1.25 * least_us
+    searched = EmulatedSimExecutor(pair(), 0.002).time_against(9e9, program, Knobs(protocol), LARGE)
+    assert searched.us == slow
     twice = EmulatedSimExecutor(pair(), 0.004).time(program, Knobs(protocol), LARGE).us
     assert 1.6 * twice < slow < 2.0 * twice
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import fmean
 
 import msgspec
 import pytest
@@ -158,6 +159,21 @@ def test_links_that_no_rank_uses_carry_others_too() -> None:
 def test_what_is_unused_beside_others_is_lost() -> None:
     source = msgspec.structs.replace(cross("rate", load=0.5).sources[0], efficiency=0.9)
     assert us(CrossTraffic((source,))) == us(cross("rate", load=0.6))
+
+
+def test_calls_of_an_iteration_meet_what_its_calls_before_held_up() -> None:
+    """Others that are served together with the job leave it what they do not ask for."""
+    program, nbytes, buckets = ring(FOUR), 4 * MIB, 8
+    at_once = [0.0] * buckets
+    beside_rate = SimExecutor(FOUR, IDEAL, cross=cross("rate", load=0.75))
+    (iteration_us,) = beside_rate.iterate(program, Knobs(), nbytes, at_once)
+    each_us = 1.5 * nbytes / (0.25 * 12.5e3)
+    assert iteration_us == pytest.approx(buckets * each_us, rel=0.02)
+    beside_web = SimExecutor(FOUR, IDEAL, cross=cross("web", load=0.75, mean_bytes=1e5))
+    times = beside_web.iterate(program, Knobs(), nbytes, at_once, runs=100)
+    assert fmean(times) == pytest.approx(buckets * each_us, rel=0.25)
+    alone = beside_web.time(program, Knobs(), nbytes).us
+    assert fmean(times) > 1.1 * buckets * alone
 
 
 def test_emulated_clusters_take_cross_traffic_too() -> None:
