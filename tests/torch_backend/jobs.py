@@ -381,6 +381,16 @@ def few_calls() -> None:
 
 
 @job
+def growing_calls() -> None:
+    begin()
+    for count in [1000] * 60 + [200_000] * 200:
+        tensor = torch.full((count,), float(dist.get_rank()))
+        dist.all_reduce(tensor)
+        assert bool((tensor == SIZE * (SIZE - 1) / 2).all())
+    assert dist.group.WORLD.counts == {"program": 260, "gloo": 0}
+
+
+@job
 def no_table() -> None:
     begin()
     tensor = torch.ones(1000)

@@ -13,7 +13,9 @@ from pathlib import Path
 import torch.distributed as dist
 
 from tuccl.errors import TucclError
-from tuccl.execution import Group, PeerListener
+from tuccl.execution import Group, GroupChoices, PeerListener
+from tuccl.runtime import Table
+from tuccl.runtime.table.text import table_text
 from tuccl.torch.agreement import Refusal, agree_on_table, present_tables, vote
 from tuccl.torch.gpus import GpuCollectives
 from tuccl.torch.group import TucclGroup
@@ -107,17 +109,39 @@ def _programs(
     group: Group | None = None
     message = "connected"
     try:
-        group = _connected(store, rank, size, set(programs.peers()), limit)
+        meeting = _meet(store, rank, set(programs.peers()))
+        native = progress_thread().native
+        group = Group(rank, size, *meeting, limit.total_seconds(), native)
+        if size > 1 and os.environ.get("TUCCL_ADAPT") == "1":
+            control = dist.PrefixStore("control/", store)
+            programs.adapt(_choices(control, rank, size, group, stored, programs))
     except TucclError as error:
         message = str(error)
-    reason = vote(store, "connections", rank, size, message, group is not None)
+    reason = vote(store, "connections", rank, size, message, message == "connected")
     if group is None or reason is not None:
         return Refusal(reason or message)
     return programs, group
 
 
-def _connected(store: dist.Store, rank: int, size: int, peers: set[int], limit: timedelta) -> Group:
-    """Connect to ``peers`` by the addresses and the secret that the ranks leave in the store."""
+def _choices(
+    store: dist.Store,
+    rank: int,
+    size: int,
+    group: Group,
+    stored: Table,
+    programs: TablePrograms,
+) -> GroupChoices:
+    """Return what keeps the ranks' choices alike as times change, joined to rank 0."""
+    meeting = _meet(store, rank, {0} if rank else set(range(1, size)))
+    text, folder = table_text(stored.lookup).decode(), str(stored.folder) if rank == 0 else ""
+    links = programs.link_shares()
+    return GroupChoices(group, size, *meeting, text, folder, *links, interface() or "")
+
+
+def _meet(
+    store: dist.Store, rank: int, peers: set[int]
+) -> tuple[PeerListener, dict[int, str], str]:
+    """Return a listener, the addresses of ``peers``, and the secret that ranks leave in a store."""
     if rank == 0:
         store.set("secret", secrets.token_hex(16))
     try:
@@ -127,6 +151,4 @@ def _connected(store: dist.Store, rank: int, size: int, peers: set[int], limit: 
         raise
     store.set(f"address/{rank}", listener.address)
     secret = store.get("secret").decode()
-    addresses = {peer: store.get(f"address/{peer}").decode() for peer in peers}
-    seconds = limit.total_seconds()
-    return Group(rank, size, listener, addresses, secret, seconds, progress_thread().native)
+    return listener, {peer: store.get(f"address/{peer}").decode() for peer in peers}, secret
