@@ -98,6 +98,14 @@ void a_slow_first_candidate_gives_way_and_comes_back() {
   }
 }
 
+/// The second candidate does not change: nothing but trying tells that the first recovered.
+void the_tables_choice_is_tried_again() {
+  const auto chosen = rounds(1500, {}, [](int i, std::uint32_t candidate) {
+    return candidate == 1 ? 6 : i >= 100 && i < 300 ? 20 : 5;
+  });
+  CHECK(chosen[290] == 1 && chosen[1000] == 1 && chosen.back() == 0);
+}
+
 /// What others send over a link tells which candidates cannot be shorter: those are not tried.
 void loaded_links_are_no_place_for_a_trial() {
   // Both candidates are all on host 0's link, or the second on host 1's.
@@ -113,7 +121,7 @@ void loaded_links_are_no_place_for_a_trial() {
         [&](int i) {
           std::this_thread::sleep_for(milliseconds(40));
           sent += 1000;
-          return NicBytes{.out = sent, .own_out = i < 30 ? sent : 30000 + (sent - 30000) / 4};
+          return NicBytes{.out = sent, .own_out = i < 10 ? sent : 10000 + (sent - 10000) / 4};
         });
     CHECK((changes(chosen) == 0) == same);
   }
@@ -157,7 +165,8 @@ std::vector<Chosen> service(std::uint64_t calls, double slow, std::uint64_t from
       call.number = adaptive.count();
       const Decision d = adaptive.selector().choose(call);
       out[static_cast<std::size_t>(rank)].push_back(d.candidate);
-      const double usual = d.candidate == 0 ? 5 * (i >= from && i < until ? slow : 1) : 6;
+      const bool is_slow = i >= from && i < until;
+      const double usual = d.candidate == 0 ? 5 * (is_slow ? slow : 1) : is_slow ? 9 : 6;
       if (adaptive.is_timed(d.entry, 512))
         adaptive.latencies()->record(d.candidate, times.of(usual * (1 + rank)));  // other clocks
       std::this_thread::sleep_for(std::chrono::microseconds(50 + 40 * rank));
@@ -201,6 +210,7 @@ int main() {
   a_lasting_change_is_seen_within_some_calls();
   idle_calls_are_no_change();
   a_slow_first_candidate_gives_way_and_comes_back();
+  the_tables_choice_is_tried_again();
   loaded_links_are_no_place_for_a_trial();
   all_ranks_swap_at_the_same_call_and_back();
   nobody_swaps_in_idle_calls();

@@ -110,8 +110,10 @@ def test_a_program_gives_way_at_the_same_call_on_all_ranks(
     stored = load_table(table(2, 2, collectives=("allreduce",)))
     entry = stored.entries[0]
     first, default = entry.candidates
-    large = replace(first, knobs=replace(first.knobs, buffer_bytes=1 << 20))
-    small = replace(first, knobs=replace(first.knobs, buffer_bytes=1 << 9))
+    large = replace(first, name="large", knobs=replace(first.knobs, buffer_bytes=1 << 20))
+    small = replace(
+        first, name="small", knobs=replace(first.knobs, buffer_bytes=1 << 9), max_safe_bytes=1 << 27
+    )
     entries = (replace(entry, candidates=(small, large, default)),)
     folder = tmp_path / "two"
     save_table(replace(stored.lookup, entries=entries), folder, stored.topology, stored.files)

@@ -45,10 +45,11 @@ struct LinkKnowledge {
   std::function<NicBytes()> nic{};  ///< Null where this rank cannot see its own.
 };
 
-/// At rank 0: which candidate of each entry comes first. Until an entry's times change, or the
-/// traffic of others while another than the table's choice is first, nothing does. Then each
-/// program that may be shorter now is first for some calls, in the end the one that was first
-/// again; the shortest stays if it takes 15 % less, or 7 % if it is the table's choice.
+/// At rank 0: which candidate of each entry comes first. Until an entry's times change, nothing
+/// does; while another than the table's choice is first, the traffic of others is a reason too, and
+/// the end of 1000 rounds. Then each program that may be shorter now is first for some calls, in
+/// the end the one that was first again; the shortest stays if it takes 15 % less, or 7 % if it is
+/// the table's choice.
 class SteadyRanking {
  public:
   SteadyRanking(std::shared_ptr<const Table> table, LinkKnowledge links);
@@ -71,6 +72,7 @@ class SteadyRanking {
     std::vector<double> times;                            ///< Of the one being tried, by round.
     double calls = 0;
     int missed = 0;  ///< Rounds without a time of it.
+    int rounds = 0;  ///< Since it was last decided.
   };
 
   void measure_links(const std::vector<NicBytes>& nics);

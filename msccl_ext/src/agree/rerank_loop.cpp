@@ -66,7 +66,7 @@ void RerankLoop::run() noexcept {
 }
 
 void RerankLoop::learn() {
-  if (group_->rank() == 0) {
+  if (group_->rank() == 0 && !communicator_.folder.empty()) {
     std::string left_aside;  // said when the ranks agreed
     adaptation_.remember(
         load_observed(communicator_.folder, *communicator_.selector.table(), left_aside));

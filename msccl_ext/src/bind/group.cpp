@@ -57,13 +57,12 @@ constexpr std::chrono::milliseconds kRound{5000};
 /// What a group's calls get, as their times change.
 using GroupChoices = select::AdaptiveSelector;
 
-std::unique_ptr<GroupChoices> make_choices(std::shared_ptr<exec::Group> group, int ranks,
-                                           select::PeerListener& listener,
-                                           const std::map<int, std::string>& addresses,
-                                           const std::string& secret, const std::string& table,
-                                           const std::string& folder, std::vector<int> hosts,
-                                           std::vector<std::vector<float>> shares,
-                                           const std::string& interface) {
+GroupChoices* make_choices(std::shared_ptr<exec::Group> group, int ranks,
+                           select::PeerListener& listener,
+                           const std::map<int, std::string>& addresses, const std::string& secret,
+                           const std::string& table, const std::string& folder,
+                           std::vector<int> hosts, std::vector<std::vector<float>> shares,
+                           const std::string& interface) {
   const select::Rendezvous rendezvous{
       .rank = group->rank(), .ranks = ranks, .timeout = std::min(meeting_timeout(), kRound)};
   auto connected = listener.connect({secret, rendezvous.rank}, addresses,
@@ -80,7 +79,7 @@ std::unique_ptr<GroupChoices> make_choices(std::shared_ptr<exec::Group> group, i
                                             select::socket_group(rendezvous, std::move(peers)),
                                             folder, "torch", std::move(links));
   group->record_into(out->latencies());
-  return out;
+  return out.release();
 }
 
 /// The candidate for the next call, and the one that its time counts for; -1: none.

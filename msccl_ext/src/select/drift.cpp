@@ -15,7 +15,8 @@ constexpr double kOver = 8;         // times
 constexpr double kDeviations = 10;  // of a threshold
 constexpr double kNormal = 1.349;   // quartiles of a normal distribution are so many apart
 constexpr std::size_t kTrialCalls = 3;
-constexpr int kMostMissed = 20;                    // rounds; the calls do not fit it
+constexpr int kRetry = 1000;     // rounds; nothing may tell that the table's choice recovered
+constexpr int kMostMissed = 20;  // rounds; the calls do not fit it
 constexpr std::chrono::milliseconds kWindow{200};  // shorter ones see buffers fill, not rates
 constexpr double kNewest = 0.3;                    // of a window in what is known of the links
 constexpr double kUnnoticed = 0.1;                 // of a link's rate: headers, acknowledgements
@@ -133,7 +134,8 @@ void SteadyRanking::settle(std::uint32_t number, const ObservedTimes& news, doub
   const double expected_us = w.detector.expected_us();
   if (expected_us == 0 || own[w.first].recent_us <= 0) return;
   w.ratio = std::min(w.ratio, expected_us / own[w.first].recent_us);
-  if (changed || (w.first != w.preferred && links_changed(w))) begin_trial(number, time_us);
+  const bool due = ++w.rounds >= kRetry || links_changed(w);
+  if (changed || (w.first != w.preferred && due)) begin_trial(number, time_us);
 }
 
 void SteadyRanking::begin_trial(std::uint32_t number, double now_us) {
@@ -180,6 +182,7 @@ void SteadyRanking::decide(std::uint32_t number) {
   w.tried.clear();
   w.detector = {};
   w.residual = residual_;
+  w.rounds = 0;
   if (w.first == before) return;
   const auto named = [&](std::uint32_t k, double us) {
     return std::string(own[k].name) + " (" + std::to_string(std::llround(us)) + " us)";
