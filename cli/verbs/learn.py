@@ -75,6 +75,6 @@ def _cells(row: ObservedTiming) -> list[object]:
         f"{row.p99_us:.1f}",
         f"{row.recent_us:.1f}",
         "-" if row.drift is None else f"{row.drift - 1:+.0%}",
-        "-" if row.gain is None else f"{row.gain - 1:.0%}",
+        f"{row.gain - 1:.0%}" if row.place == 0 else "-",
         f"{row.place + 1} to {row.moves_to + 1}" if moves else str(row.place + 1),
     ]

@@ -51,7 +51,7 @@ std::vector<std::uint32_t> rounds(int calls, const LinkKnowledge& links,
                                   const std::function<float(int, std::uint32_t)>& us,
                                   const std::function<NicBytes(int)>& nic = {}) {
   const auto table = Table::parse(uniform_table(1), "table.txt");
-  SteadyRanking steady(table, links);
+  SteadyRanking steady(table, links, nullptr);
   Ranking last;
   std::vector<std::uint32_t> out;
   for (int i = 0; i < calls; ++i) {
@@ -111,7 +111,8 @@ void loaded_links_are_no_place_for_a_trial() {
   // Both candidates are all on host 0's link, or the second on host 1's.
   for (const bool same : {true, false}) {
     const std::vector<float> first{1, 0, 0, 0}, second{0, 1, 0, 0};
-    const LinkKnowledge links{.host_of_rank = {0, 1}, .shares = {first, same ? first : second, {}}};
+    const LinkKnowledge links{.host_of_rank = {0, 1},
+                              .shares = {first, same ? first : second, {0, 0, 0, 0}}};
     std::uint64_t sent = 0;
     const auto chosen = rounds(
         60, links,
@@ -121,7 +122,7 @@ void loaded_links_are_no_place_for_a_trial() {
         [&](int i) {
           std::this_thread::sleep_for(milliseconds(40));
           sent += 1000;
-          return NicBytes{.out = sent, .own_out = i < 10 ? sent : 10000 + (sent - 10000) / 4};
+          return NicBytes{sent, 0, i < 10 ? sent : 10000 + (sent - 10000) / 4, 0};
         });
     CHECK((changes(chosen) == 0) == same);
   }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -23,9 +23,8 @@ class ObservedTiming:
     """Times of one candidate in jobs, in us of the executor's clock; ``tuned_us`` is the table's.
 
     ``place`` is where it stands in its entry, ``moves_to`` where it would after `merge_observed`.
-    ``drift`` is the recent time over the tuned one. ``gain`` is, of an entry's first candidate, its
-    recent time over that of the shortest one measured: what the entry gains at least if it is
-    ordered, or tuned, anew.
+    ``gain`` is its recent time over the shortest one measured in its entry: of the first candidate
+    what the entry gains at least if it is ordered, or tuned, anew.
     """
 
     entry: int
@@ -41,8 +40,12 @@ class ObservedTiming:
     recent_us: float
     place: int
     moves_to: int
-    drift: float | None
-    gain: float | None = None
+    gain: float
+
+    @property
+    def drift(self) -> float | None:
+        """The recent time over the tuned one."""
+        return self.recent_us / self.tuned_us if self.tuned_us else None
 
 
 def observed_timings(folder: Path) -> tuple[tuple[ObservedTiming, ...], str]:
@@ -60,9 +63,9 @@ def _rows(stored: Table) -> tuple[tuple[ObservedTiming, ...], str]:
     orders, _ = selector.observed_ranking(str(stored.folder))
     rows = []
     for observation in observations:
+        in_entry = [other.recent_us for other in observations if other.entry == observation.entry]
         entry = stored.lookup.entries[observation.entry]
         candidate = entry.candidates[observation.place]
-        tuned_us = None if candidate.stats is None else candidate.stats.median_us
         rows.append(
             ObservedTiming(
                 entry=observation.entry,
@@ -70,7 +73,7 @@ def _rows(stored: Table) -> tuple[tuple[ObservedTiming, ...], str]:
                 min_bytes=entry.min_bytes,
                 max_bytes=entry.max_bytes,
                 candidate=candidate.name,
-                tuned_us=tuned_us,
+                tuned_us=None if candidate.stats is None else candidate.stats.median_us,
                 calls=observation.count,
                 median_us=observation.median_us,
                 p10_us=observation.p10_us,
@@ -78,17 +81,10 @@ def _rows(stored: Table) -> tuple[tuple[ObservedTiming, ...], str]:
                 recent_us=observation.recent_us,
                 place=observation.place,
                 moves_to=orders[observation.entry].index(observation.place),
-                drift=observation.recent_us / tuned_us if tuned_us else None,
+                gain=observation.recent_us / min(in_entry),
             )
         )
-    return tuple(_with_gain(row, rows) for row in rows), left_aside
-
-
-def _with_gain(row: ObservedTiming, rows: Sequence[ObservedTiming]) -> ObservedTiming:
-    if row.place != 0:
-        return row
-    shortest_us = min(other.recent_us for other in rows if other.entry == row.entry)
-    return replace(row, gain=row.recent_us / shortest_us)
+    return tuple(rows), left_aside
 
 
 def merge_observed(folder: Path) -> bool:

@@ -123,7 +123,7 @@ def test_a_program_gives_way_at_the_same_call_on_all_ranks(
         "growing_calls", 4, folder, TUCCL_ADAPT="1", TUCCL_EPOCH="0.01", NCCL_DEBUG="INFO"
     )
     all_well(outcomes)
-    assert "tuccl: torch: swap: allreduce from 1 bytes: " in outcomes[0][1]
+    assert "tuccl: torch: swap: entry 0: large takes the place of small\n" in outcomes[0][1]
     timed = observed_timings(folder)[0]
     assert [row.place for row in timed] == [0, 1] and all(row.calls > 1 for row in timed)
 

@@ -6,7 +6,7 @@ import hashlib
 import tempfile
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -64,16 +64,13 @@ def agree_on_table(
 ) -> Table | Refusal:
     """Return the table that every rank has proven to hold, or why there is none.
 
-    ``note`` is what rank 0 knows of a table that is not among ``tables``. The table's folder is
-    that which rank 0 read, and exists there alone.
+    ``note`` is what rank 0 knows of a table that is not among ``tables``.
 
     Raises:
         dist.DistStoreError: a rank did not answer within the store's time.
     """
-    folder = Path()
     if rank == 0:
-        offer, folder = _offer(tables, size, note)
-        store.set("table", offer)
+        store.set("table", _offer(tables, size, note))
     answer = store.get("table")
     if answer[:1] != _YES:
         return Refusal(answer[1:].decode(errors="replace"))
@@ -84,7 +81,7 @@ def agree_on_table(
     reason = vote(store, "digest", rank, size, message, stored is not None)
     if stored is None or reason is not None:
         return Refusal(reason or message)
-    return replace(stored, folder=folder)
+    return stored
 
 
 def vote(
@@ -105,22 +102,20 @@ def vote(
     return None
 
 
-def _offer(tables: Sequence[str | Path], size: int, note: str) -> tuple[bytes, Path]:
-    """Value that rank 0 puts into the store: a table for ``size`` ranks or why none; its folder."""
+def _offer(tables: Sequence[str | Path], size: int, note: str) -> bytes:
+    """Value that rank 0 puts into the store: a table for ``size`` ranks, or why there is none."""
     others: list[int] = []
     try:
         for folder in map(Path, tables):
             stored = load_table(folder)
             if stored.lookup.ranks == size:
-                return _YES + _pack(stored, folder), folder.resolve()
+                return _YES + _pack(stored, folder)
             others.append(stored.lookup.ranks)
     except (InputError, OSError) as error:
-        return _NO + str(error).encode()[:1000], Path()
+        return _NO + str(error).encode()[:1000]
     if not others:
-        note = note or "no table is named (TUCCL_TABLE, or pg_options)"
-    else:
-        note = f"no table is for {size} ranks, only for {sorted(set(others))}"
-    return _NO + note.encode()[:1000], Path()
+        return _NO + (note or "no table is named (TUCCL_TABLE, or pg_options)").encode()[:1000]
+    return _NO + f"no table is for {size} ranks, only for {sorted(set(others))}".encode()
 
 
 def _pack(stored: Table, folder: Path) -> bytes:

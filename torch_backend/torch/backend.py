@@ -13,14 +13,13 @@ from pathlib import Path
 import torch.distributed as dist
 
 from tuccl.errors import TucclError
-from tuccl.execution import Group, GroupChoices, PeerListener
-from tuccl.runtime import Table
-from tuccl.runtime.table.text import table_text
+from tuccl.execution import Group, PeerListener
+from tuccl.runtime import load_table
 from tuccl.torch.agreement import Refusal, agree_on_table, present_tables, vote
 from tuccl.torch.gpus import GpuCollectives
 from tuccl.torch.group import TucclGroup
 from tuccl.torch.options import added_latencies, interface, options_of
-from tuccl.torch.programs import TablePrograms
+from tuccl.torch.programs import Meeting, TablePrograms
 from tuccl.torch.work import progress_thread
 
 BACKEND = "tuccl"
@@ -112,9 +111,12 @@ def _programs(
         meeting = _meet(store, rank, set(programs.peers()))
         native = progress_thread().native
         group = Group(rank, size, *meeting, limit.total_seconds(), native)
-        if size > 1 and os.environ.get("TUCCL_ADAPT") == "1":
+        if rank == 0:
+            store.set("adapt", os.environ.get("TUCCL_ADAPT", ""))
+        if store.get("adapt") == b"1" and size > 1:
             control = dist.PrefixStore("control/", store)
-            programs.adapt(_choices(control, rank, size, group, stored, programs))
+            meeting = _meet(control, rank, {0} if rank else set(range(1, size)))
+            programs.adapt(group, meeting, _folder(tables, size) if rank == 0 else "")
     except TucclError as error:
         message = str(error)
     reason = vote(store, "connections", rank, size, message, message == "connected")
@@ -123,24 +125,13 @@ def _programs(
     return programs, group
 
 
-def _choices(
-    store: dist.Store,
-    rank: int,
-    size: int,
-    group: Group,
-    stored: Table,
-    programs: TablePrograms,
-) -> GroupChoices:
-    """Return what keeps the ranks' choices alike as times change, joined to rank 0."""
-    meeting = _meet(store, rank, {0} if rank else set(range(1, size)))
-    text, folder = table_text(stored.lookup).decode(), str(stored.folder) if rank == 0 else ""
-    links = programs.link_shares()
-    return GroupChoices(group, size, *meeting, text, folder, *links, interface() or "")
+def _folder(tables: Sequence[str | Path], size: int) -> str:
+    """Return where the table is that rank 0 offered."""
+    ours = (table for table in map(Path, tables) if load_table(table).lookup.ranks == size)
+    return str(next(ours).resolve())
 
 
-def _meet(
-    store: dist.Store, rank: int, peers: set[int]
-) -> tuple[PeerListener, dict[int, str], str]:
+def _meet(store: dist.Store, rank: int, peers: set[int]) -> Meeting:
     """Return a listener, the addresses of ``peers``, and the secret that ranks leave in a store."""
     if rank == 0:
         store.set("secret", secrets.token_hex(16))

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 import torch
 
-from tuccl.execution import BoundProgram, Call, GroupChoices
+from tuccl.execution import BoundProgram, Call, Group, GroupChoices, PeerListener
 from tuccl.runtime import Table, select
 from tuccl.runtime.table.entry import Candidate
 from tuccl.runtime.table.programs import sent_chunks
+from tuccl.runtime.table.text import table_text
 from tuccl.synth.model.collective import REDUCING, ROOTED
+from tuccl.torch.options import interface
 
 _MAX_BOUND = 32
 _NAMES = {
@@ -56,6 +58,8 @@ class ProgramKey:
 
 # A program, whether it is laid out in place, and the candidate that its time counts for, or -1.
 ReadyProgram = tuple[BoundProgram, bool, int]
+# A listener, the addresses of peers, and a secret.
+Meeting = tuple[PeerListener, dict[int, str], str]
 
 
 class TablePrograms:
@@ -72,9 +76,15 @@ class TablePrograms:
         self._candidates = [c for entry in stored.lookup.entries for c in entry.candidates]
         self._choices: GroupChoices | None = None
 
-    def adapt(self, choices: GroupChoices) -> None:
-        """Let ``choices`` choose; all ranks do so before their first call."""
-        self._choices = choices
+    def adapt(self, group: Group, meeting: Meeting, folder: str) -> None:
+        """Let choices change as times do; all ranks join rank 0 before their first call.
+
+        Rank 0 keeps the times in the table's ``folder``.
+        """
+        text, links = table_text(self._stored.lookup).decode(), self._link_shares()
+        self._choices = GroupChoices(
+            group, self.ranks, *meeting, text, folder, *links, interface() or ""
+        )
 
     def close(self) -> None:
         """Learn no more."""
@@ -99,7 +109,7 @@ class TablePrograms:
                         if self._rank in (gpu.id, peer):
                             yield gpu.id + peer - self._rank
 
-    def link_shares(self) -> tuple[list[int], list[list[float]]]:
+    def _link_shares(self) -> tuple[list[int], list[list[float]]]:
         """Return by rank its host, and by candidate what of the array leaves and enters each."""
         topology = self._stored.topology
         place = {host: number for number, host in enumerate(topology.hosts)}
@@ -140,9 +150,7 @@ class TablePrograms:
         nbytes = key.share_bytes * (1 if whole else self.ranks)
         return self._choices.choose(key.collective, nbytes, root, key.width, whole)
 
-    def _candidate(self, key: ProgramKey, chosen: int) -> Candidate:
-        if chosen >= 0:
-            return self._candidates[chosen]
+    def _as_tuned(self, key: ProgramKey) -> Candidate:
         whole = key.collective in _WHOLE
         return select(
             self._stored.lookup,
@@ -157,7 +165,7 @@ class TablePrograms:
 
     def _load(self, key: ProgramKey, chosen: int) -> tuple[BoundProgram, bool] | None:
         whole = key.collective in _WHOLE
-        candidate = self._candidate(key, chosen)
+        candidate = self._candidates[chosen] if chosen >= 0 else self._as_tuned(key)
         program = self._stored.program(candidate)
         if program is None or candidate.knobs is None:
             return None

@@ -59,7 +59,7 @@ class Adaptation {
 
   /// From the first round on the ranking changes for a reason only (`SteadyRanking`). All ranks
   /// call it or none.
-  void keep_steady(LinkKnowledge links);
+  void keep_steady(LinkKnowledge links, std::function<void(const std::string&)> inform = nullptr);
 
   /// Any thread, without waiting.
   bool record(const Decision& decision, float time_us) noexcept;
@@ -80,10 +80,6 @@ class Adaptation {
   /// At rank 0, after the last round: what this rank learned since counts too.
   void conclude();
 
-  /// At rank 0, of a steady ranking: as `SteadyRanking::take_swaps`.
-  std::vector<std::string> take_swaps() {
-    return steady_ ? steady_->take_swaps() : std::vector<std::string>{};
-  }
   const ObservedTimes& learned() const { return all_; }
   /// Of this rank alone, of rounds past.
   const ObservedTimes& own() const { return own_; }
@@ -93,8 +89,8 @@ class Adaptation {
   struct Gathered {
     ObservedTimes learned;
     std::vector<NicBytes> nics;
-    std::uint64_t furthest;
-    std::uint64_t slowest;
+    std::uint64_t furthest = 0;
+    std::uint64_t slowest = 0;
     std::string trouble;
   };
 

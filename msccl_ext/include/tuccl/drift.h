@@ -1,5 +1,6 @@
 // A ranking that changes for a reason only: times that moved for good, or traffic of others.
 #pragma once
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -32,16 +33,14 @@ class DriftDetector {
   double slower_ = 0, faster_ = 0;
 };
 
-/// Bytes that went through a rank's network interface, and those of the rank itself among them.
-struct NicBytes {
-  std::uint64_t out = 0, in = 0, own_out = 0, own_in = 0;
-};
+/// Bytes that a rank's network interface sent and received, then those of the rank itself.
+using NicBytes = std::array<std::uint64_t, 4>;
 
 /// An executor's knowledge of the links between hosts; equal on all ranks but for `nic`.
 struct LinkKnowledge {
-  std::vector<int> host_of_rank;
+  std::vector<int> host_of_rank{};
   /// By candidate what its program sends, in arrays: by host what leaves it, then what enters it.
-  std::vector<std::vector<float>> shares;
+  std::vector<std::vector<float>> shares{};
   std::function<NicBytes()> nic{};  ///< Null where this rank cannot see its own.
 };
 
@@ -52,27 +51,27 @@ struct LinkKnowledge {
 /// the table's choice.
 class SteadyRanking {
  public:
-  SteadyRanking(std::shared_ptr<const Table> table, LinkKnowledge links);
+  /// `inform` is given a line for each candidate that takes another's place.
+  SteadyRanking(std::shared_ptr<const Table> table, LinkKnowledge links,
+                std::function<void(const std::string&)> inform);
 
   /// The ranking to adopt after a round in which all ranks learned `news` and counted `nics`;
   /// nullopt: `last` stays.
   std::optional<Ranking> next(const ObservedTimes& news, const std::vector<NicBytes>& nics,
                               const Ranking& last);
-  /// One line for each candidate that took another's place since this was last asked.
-  std::vector<std::string> take_swaps() { return std::exchange(swaps_, {}); }
 
  private:
-  struct Watched {  ///< Of one entry; candidates by place in it.
+  using Timed = std::pair<double, std::uint32_t>;  ///< Us, place of a candidate in its entry.
+  struct Watched {                                 ///< Of one entry.
     std::uint32_t first = kNoIndex, preferred = kNoIndex;  ///< Preferred by the table.
     DriftDetector detector;
     double ratio = std::numeric_limits<double>::infinity();  ///< Least expected over tuned time.
     std::vector<double> residual;                            ///< When it was last decided.
-    std::vector<std::uint32_t> to_try;  ///< The next one last; before all others what was first.
-    std::vector<std::pair<double, std::uint32_t>> tried;  ///< Times in us; begins with that one's.
-    std::vector<double> times;                            ///< Of the one being tried, by round.
+    int rounds = 0;                                          ///< Since then.
+    std::vector<Timed> to_try, tried;  ///< The next last. What was first begins both.
+    std::vector<double> times;         ///< Of the one being tried, by round.
     double calls = 0;
     int missed = 0;  ///< Rounds without a time of it.
-    int rounds = 0;  ///< Since it was last decided.
   };
 
   void measure_links(const std::vector<NicBytes>& nics);
@@ -81,16 +80,17 @@ class SteadyRanking {
   void settle(std::uint32_t entry, const ObservedTimes& news, double ranks);
   void begin_trial(std::uint32_t entry, double now_us);
   void go_on(std::uint32_t entry);
-  void decide(std::uint32_t entry);
+  std::uint32_t decide(std::uint32_t entry);
 
   std::shared_ptr<const Table> table_;
   LinkKnowledge links_;
-  std::vector<Watched> watched_;  ///< By entry.
-  std::vector<double> residual_;  ///< By link the share of its rate that others leave.
-  double most_ = 0;               ///< Bytes/s that a link was seen to carry.
+  std::function<void(const std::string&)> inform_;
+  std::vector<Watched> watched_;              ///< By entry.
+  std::vector<std::uint16_t> tuned_, order_;  ///< As in a ranking.
+  std::vector<double> residual_;              ///< By link the share of its rate that others leave.
+  double most_ = 1;                           ///< Bytes/s that a link was seen to carry.
   std::vector<NicBytes> counted_;
   std::chrono::steady_clock::time_point when_;
-  std::vector<std::string> swaps_;
 };
 
 }  // namespace tuccl::select

@@ -82,9 +82,10 @@ class AdaptiveSelector {
   void stop() { loop_ = nullptr; }
 
  private:
+  static constexpr std::uint32_t kMostOthers = 64;
   struct TimedSize {
-    std::atomic<std::int64_t> nbytes{-1};
-    std::atomic<std::uint32_t> others{0};  ///< Calls of another size since the last of this.
+    std::atomic<std::int64_t> nbytes{0};
+    std::atomic<std::uint32_t> others{kMostOthers};  ///< Calls of another size since one of this.
   };
 
   Selector selector_;

@@ -13,7 +13,7 @@ namespace {
 /// and what it learned.
 struct Report {
   std::uint64_t calls = 0;
-  NicBytes nic;
+  NicBytes nic{};
   ObservedTimes learned;
 };
 
@@ -29,8 +29,7 @@ Report read_report(std::string_view text, const Table& table, bool steady) {
   Report out;
   out.calls = number_before(text);
   if (steady)
-    for (std::uint64_t* count : {&out.nic.out, &out.nic.in, &out.nic.own_out, &out.nic.own_in})
-      *count = number_before(text);
+    for (std::uint64_t& count : out.nic) count = number_before(text);
   out.learned = read_observed(text, table, "round");
   return out;
 }
@@ -77,17 +76,16 @@ void Adaptation::drain() {
   while (latencies_->take(sample)) mine_.add(sample.candidate, sample.time_us);
 }
 
-void Adaptation::keep_steady(LinkKnowledge links) {
+void Adaptation::keep_steady(LinkKnowledge links, std::function<void(const std::string&)> inform) {
   nic_ = links.nic;
-  steady_.emplace(selector_.share(), std::move(links));
+  steady_.emplace(selector_.share(), std::move(links), std::move(inform));
 }
 
 std::string Adaptation::report(const ObservedTimes& mine, std::uint64_t calls) const {
   std::string out = std::to_string(calls) + "\n";
   const NicBytes nic = nic_ ? nic_() : NicBytes{};
   if (steady_)
-    for (const std::uint64_t count : {nic.out, nic.in, nic.own_out, nic.own_in})
-      out += std::to_string(count) + "\n";
+    for (const std::uint64_t count : nic) out += std::to_string(count) + "\n";
   return out + write_observed(mine, *selector_.table());
 }
 
@@ -105,11 +103,9 @@ std::string Adaptation::round(std::uint64_t calls, std::uint64_t margin) {
 /// What all ranks learned since the last round, and how far the furthest has come.
 Adaptation::Gathered Adaptation::gather(const ObservedTimes& mine, std::uint64_t calls) {
   const auto messages = group_.gather(report(mine, calls));
-  Gathered out{.learned = {},
-               .nics = {},
-               .furthest = calls,
-               .slowest = calls,
-               .trouble = name_lost(messages)};
+  Gathered out;
+  out.furthest = out.slowest = calls;
+  out.trouble = name_lost(messages);
   for (std::size_t rank = 0; rank < messages.size() && out.trouble.empty(); ++rank) try {
       const Report theirs = read_report(*messages[rank], *selector_.table(), steady_.has_value());
       out.nics.push_back(theirs.nic);
@@ -132,11 +128,9 @@ std::string Adaptation::lead(const ObservedTimes& mine, std::uint64_t calls, std
   // A selector distinguishes two rankings: all must be past the call that the last one began with.
   const bool reached = decides_from_ == 0 || news.slowest > decides_from_;
   std::optional<Ranking> next;
-  if (!news.trouble.empty())
-    next = std::nullopt;
-  else if (steady_)
+  if (news.trouble.empty() && steady_)
     next = steady_->next(news.learned, news.nics, *last);
-  else if (!news.learned.empty())
+  else if (news.trouble.empty() && !news.learned.empty())
     next = rank(table, all_, *last);
   if (!next || !reached) {
     group_.broadcast("stay");

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
-#include <sstream>
 
 #include "support/environment.h"
 
@@ -18,7 +17,6 @@ using Clock = std::chrono::steady_clock;
 /// How often times are taken over; Latencies hold those of some thousand calls.
 constexpr milliseconds kTick{200};
 constexpr double kSteadyPeriodS = 0.05;
-constexpr std::uint32_t kMostOthers = 64;
 
 }  // namespace
 
@@ -28,7 +26,7 @@ RerankLoop::RerankLoop(std::unique_ptr<ControlGroup> group, Communicator communi
       communicator_(std::move(communicator)),
       pace_(pace),
       adaptation_(*group_, communicator_.selector, communicator_.folder, communicator_.latencies) {
-  if (links) adaptation_.keep_steady(std::move(*links));
+  if (links) adaptation_.keep_steady(std::move(*links), communicator_.inform);
   sigset_t all;
   sigset_t before;
   ::sigfillset(&all);
@@ -102,7 +100,6 @@ bool RerankLoop::take_part() {
                          " of the ranking, within " + std::to_string(ahead) + " calls");
   if (!trouble.empty()) communicator_.inform("the ranking stays as it is: " + trouble);
   if (group_->rank() != 0) return true;
-  for (const std::string& swap : adaptation_.take_swaps()) communicator_.inform("swap: " + swap);
   if (Clock::now() >= saved_ + pace_.saves) save();
   return trouble.find("does not answer") == std::string::npos;
 }
@@ -149,9 +146,7 @@ AdaptiveSelector::AdaptiveSelector(std::shared_ptr<const Table> table,
 bool AdaptiveSelector::is_timed(std::uint32_t entry, std::int64_t nbytes) noexcept {
   TimedSize& timed = timed_[entry];
   constexpr auto kRelaxed = std::memory_order_relaxed;
-  const bool same = timed.nbytes.load(kRelaxed) == nbytes;
-  if (!same && timed.nbytes.load(kRelaxed) >= 0 &&
-      timed.others.fetch_add(1, kRelaxed) < kMostOthers)
+  if (timed.nbytes.load(kRelaxed) != nbytes && timed.others.fetch_add(1, kRelaxed) < kMostOthers)
     return false;
   timed.nbytes.store(nbytes, kRelaxed);
   timed.others.store(0, kRelaxed);
@@ -160,17 +155,14 @@ bool AdaptiveSelector::is_timed(std::uint32_t entry, std::int64_t nbytes) noexce
 
 NicBytes interface_bytes(const std::string& interface) {
   std::ifstream file("/proc/thread-self/net/dev");  // proc(5): received first
-  for (std::string line; std::getline(file, line);) {
-    const std::size_t colon = line.find(':');
-    const std::size_t name = line.find_first_not_of(' ');
-    if (colon == line.npos || line.substr(name, colon - name) != interface) continue;
-    std::istringstream numbers(line.substr(colon + 1));
-    NicBytes out;
-    numbers >> out.in;
-    for (int i = 0; i < 8; ++i) numbers >> out.out;
-    return out;
-  }
-  return {};
+  NicBytes out{};
+  for (std::string word; file >> word;)
+    if (word == interface + ":") {
+      file >> out[1];
+      for (int i = 0; i < 8; ++i) file >> out[0];
+      break;
+    }
+  return out;
 }
 
 }  // namespace tuccl::select

@@ -72,7 +72,7 @@ GroupChoices* make_choices(std::shared_ptr<exec::Group> group, int ranks,
   select::LinkKnowledge links{.host_of_rank = std::move(hosts), .shares = std::move(shares)};
   links.nic = [group, interface] {
     select::NicBytes out = select::interface_bytes(interface);
-    std::tie(out.own_out, out.own_in) = group->network_bytes();
+    std::tie(out[2], out[3]) = group->network_bytes();
     return out;
   };
   auto out = std::make_unique<GroupChoices>(select::Table::parse(table, "the agreed table"),

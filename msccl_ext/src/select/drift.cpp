@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 namespace tuccl::select {
 namespace {
@@ -54,11 +53,17 @@ bool DriftDetector::add(double time_us, double weight) {
 
 double DriftDetector::expected_us() const { return threshold_ > 0 ? std::exp(expected_) : 0; }
 
-SteadyRanking::SteadyRanking(std::shared_ptr<const Table> table, LinkKnowledge links)
-    : table_(std::move(table)), links_(std::move(links)), watched_(table_->entries().size()) {
-  const auto& hosts = links_.host_of_rank;
-  const int count = hosts.empty() ? 0 : *std::ranges::max_element(hosts) + 1;
-  residual_.resize(static_cast<std::size_t>(2 * count), 1.0);
+SteadyRanking::SteadyRanking(std::shared_ptr<const Table> table, LinkKnowledge links,
+                             std::function<void(const std::string&)> inform)
+    : table_(std::move(table)),
+      links_(std::move(links)),
+      inform_(std::move(inform)),
+      watched_(table_->entries().size()),
+      residual_(links_.shares.empty() ? 0 : links_.shares.front().size(), 1.0) {
+  for (const EntryRecord& entry : table_->entries())
+    for (std::uint32_t k = 0; k < entry.candidates; ++k)
+      tuned_.push_back(static_cast<std::uint16_t>(k));
+  order_ = tuned_;
 }
 
 void SteadyRanking::measure_links(const std::vector<NicBytes>& nics) {
@@ -66,22 +71,21 @@ void SteadyRanking::measure_links(const std::vector<NicBytes>& nics) {
   if (!counted_.empty() && now - when_ < kWindow) return;
   const double s = std::chrono::duration<double>(now - std::exchange(when_, now)).count();
   const std::vector<NicBytes> before = std::exchange(counted_, nics);
-  if (before.size() != nics.size()) return;
   std::vector<double> all(residual_.size()), own(residual_.size());
-  const std::size_t hosts = residual_.size() / 2;
-  for (std::size_t rank = 0; rank < std::min(nics.size(), links_.host_of_rank.size()); ++rank) {
-    const auto out = static_cast<std::size_t>(links_.host_of_rank[rank]);
-    const auto rate = [&](auto of) {
-      return static_cast<double>(of(nics[rank]) - of(before[rank])) / s;
-    };
-    all[out] = std::max(all[out], rate([](const NicBytes& n) { return n.out; }));
-    all[hosts + out] = std::max(all[hosts + out], rate([](const NicBytes& n) { return n.in; }));
-    own[out] += rate([](const NicBytes& n) { return n.own_out; });
-    own[hosts + out] += rate([](const NicBytes& n) { return n.own_in; });
-  }
-  for (const double rate : all) most_ = std::max(most_, rate);
+  const std::size_t ranks = residual_.empty() ? 0 : std::min(before.size(), nics.size());
+  for (std::size_t rank = 0; rank < ranks; ++rank)
+    for (std::size_t side = 0; side < 2; ++side) {
+      const auto rate = [&](std::size_t i) {
+        return static_cast<double>(nics[rank][i] - before[rank][i]) / s;
+      };
+      const auto host = static_cast<std::size_t>(links_.host_of_rank[rank]);
+      const std::size_t link = side * residual_.size() / 2 + host;
+      all[link] = std::max(all[link], rate(side));
+      own[link] += rate(2 + side);
+      most_ = std::max(most_, all[link]);
+    }
   for (std::size_t link = 0; link < all.size(); ++link) {
-    const double others = most_ > 0 ? (all[link] - own[link]) / most_ : 0;
+    const double others = (all[link] - own[link]) / most_;
     const double left = others < kUnnoticed ? 1.0 : std::max(1 - others, kLeastLeft);
     residual_[link] += kNewest * (left - residual_[link]);
   }
@@ -90,13 +94,11 @@ void SteadyRanking::measure_links(const std::vector<NicBytes>& nics) {
 /// How many times as long its busiest link takes as without the traffic of others.
 double SteadyRanking::slowdown(std::uint32_t candidate) const {
   double now = 0, idle = 0;
-  if (candidate < links_.shares.size())
-    for (std::size_t link = 0; link < std::min(links_.shares[candidate].size(), residual_.size());
-         ++link) {
-      const double share = links_.shares[candidate][link];
-      idle = std::max(idle, share);
-      now = std::max(now, share / residual_[link]);
-    }
+  for (std::size_t link = 0; link < residual_.size(); ++link) {
+    const double share = links_.shares[candidate][link];
+    idle = std::max(idle, share);
+    now = std::max(now, share / residual_[link]);
+  }
   return idle > 0 ? now / idle : 1;
 }
 
@@ -143,78 +145,56 @@ void SteadyRanking::begin_trial(std::uint32_t number, double now_us) {
   const auto own = table_->candidates_of(entry);
   Watched& w = watched_[number];
   w.tried = {{now_us, w.first}};
-  std::vector<std::pair<double, std::uint32_t>> promising;
+  w.to_try = {{std::numeric_limits<double>::infinity(), w.first}};
   for (std::uint32_t k = 0; k < entry.candidates; ++k) {
     const double at_best_us = w.ratio * own[k].recent_us * slowdown(entry.first_candidate + k);
-    if (k != w.first && own[k].is_program() && at_best_us > 0 &&
-        at_best_us * std::exp(kLeave) < now_us)
-      promising.emplace_back(at_best_us, k);
+    if (k != w.first && own[k].is_program() && at_best_us * std::exp(kLeave) < now_us)
+      w.to_try.emplace_back(at_best_us, k);
   }
-  std::ranges::sort(promising, std::greater<>());
-  if (!promising.empty()) w.to_try = {w.first};
-  for (const auto& [us, k] : promising) w.to_try.push_back(k);
+  std::ranges::sort(w.to_try, std::greater<>());
+  if (w.to_try.size() == 1) w.to_try.clear();
   go_on(number);
 }
 
-/// Puts the next one first.
+/// Puts the next one first, or in the end the shortest.
 void SteadyRanking::go_on(std::uint32_t number) {
+  const EntryRecord& entry = table_->entries()[number];
   Watched& w = watched_[number];
   w.times.clear();
   w.calls = w.missed = 0;
-  if (w.to_try.empty()) return decide(number);
-  w.first = w.to_try.back();
-  w.to_try.pop_back();
+  w.first = w.to_try.empty() ? decide(number) : w.to_try.back().second;
+  if (!w.to_try.empty()) w.to_try.pop_back();
+  const auto begin = order_.begin() + entry.first_candidate;
+  std::copy_n(tuned_.begin() + entry.first_candidate, entry.candidates, begin);
+  std::rotate(begin, begin + w.first, begin + w.first + 1);
 }
 
-void SteadyRanking::decide(std::uint32_t number) {
-  const EntryRecord& entry = table_->entries()[number];
-  const auto own = table_->candidates_of(entry);
+std::uint32_t SteadyRanking::decide(std::uint32_t number) {
+  const auto own = table_->candidates_of(table_->entries()[number]);
   Watched& w = watched_[number];
-  const std::uint32_t before = w.tried.front().second;
-  double before_us = w.tried.front().first;
-  for (const auto& [us, k] : w.tried)
-    if (k == before) before_us = std::min(before_us, us);
-  std::pair<double, std::uint32_t> best{before_us, before};
-  for (const auto& [us, k] : w.tried)
-    if (us * std::exp(k == w.preferred ? kLeave : kEnter) < before_us)
-      best = std::min(best, {us, k});
-  w.first = best.second;
+  const Timed before = w.tried.front();
+  Timed best = before;  // of times that bear what another must be shorter by
+  for (const auto& [us, k] : w.tried) {
+    const double needed = k == before.second ? 0 : k == w.preferred ? kLeave : kEnter;
+    best = std::min(best, {us * std::exp(needed), k});
+  }
+  if (best.second != before.second && inform_)
+    inform_("swap: entry " + std::to_string(number) + ": " + std::string(own[best.second].name) +
+            " takes the place of " + std::string(own[before.second].name));
   w.tried.clear();
   w.detector = {};
   w.residual = residual_;
   w.rounds = 0;
-  if (w.first == before) return;
-  const auto named = [&](std::uint32_t k, double us) {
-    return std::string(own[k].name) + " (" + std::to_string(std::llround(us)) + " us)";
-  };
-  swaps_.push_back(std::string(to_string(entry.collective)) + " from " +
-                   std::to_string(entry.min_bytes) + " bytes: " + named(before, before_us) +
-                   " gives way to " + named(w.first, best.first));
+  return best.second;
 }
 
 std::optional<Ranking> SteadyRanking::next(const ObservedTimes& news,
                                            const std::vector<NicBytes>& nics, const Ranking& last) {
   measure_links(nics);
-  Ranking out{
-      .epoch = last.epoch + 1, .exploration = last.exploration, .order = {}, .expected_us = {}};
-  out.order.resize(table_->candidates().size());
-  bool differs = false;
-  for (std::uint32_t number = 0; number < watched_.size(); ++number) {
+  for (std::uint32_t number = 0; number < watched_.size(); ++number)
     settle(number, news, static_cast<double>(nics.size()));
-    const EntryRecord& entry = table_->entries()[number];
-    const auto order = std::span(out.order).subspan(entry.first_candidate, entry.candidates);
-    std::iota(order.begin(), order.end(), std::uint16_t{0});
-    const Watched& w = watched_[number];
-    if (w.first != kNoIndex && w.first != w.preferred)
-      std::rotate(order.begin(), order.begin() + w.first, order.begin() + w.first + 1);
-    differs |=
-        last.order.empty()
-            ? w.first != w.preferred
-            : !std::ranges::equal(
-                  order, std::span(last.order).subspan(entry.first_candidate, entry.candidates));
-  }
-  if (!differs) return std::nullopt;
-  return out;
+  if (order_ == (last.order.empty() ? tuned_ : last.order)) return std::nullopt;
+  return Ranking{last.epoch + 1, last.exploration, order_, {}};
 }
 
 }  // namespace tuccl::select
