@@ -110,6 +110,7 @@ def test_a_program_gives_way_at_the_same_call_on_all_ranks(
     stored = load_table(table(2, 2, collectives=("allreduce",)))
     entry = stored.entries[0]
     first, default = entry.candidates
+    assert first.knobs is not None
     large = replace(first, name="large", knobs=replace(first.knobs, buffer_bytes=1 << 20))
     small = replace(
         first, name="small", knobs=replace(first.knobs, buffer_bytes=1 << 9), max_safe_bytes=1 << 27
@@ -117,7 +118,7 @@ def test_a_program_gives_way_at_the_same_call_on_all_ranks(
     entries = (replace(entry, candidates=(small, large, default)),)
     folder = tmp_path / "two"
     save_table(replace(stored.lookup, entries=entries), folder, stored.topology, stored.files)
-    all_well(job("growing_calls", 4, folder))
+    all_well(job("few_calls", 4, folder))
     assert not observed_timings(folder)[0]
     outcomes = job(
         "growing_calls", 4, folder, TUCCL_ADAPT="1", TUCCL_EPOCH="0.01", NCCL_DEBUG="INFO"
