@@ -238,6 +238,7 @@ def onsets(
 ) -> None:
     """Slow the link of host 0 and let it recover, ``count`` times."""
     tuned_ms, oracle_ms = next(iter(loaded.values())), min(loaded.values())
+    print(f"oracle under the slow link: {min(loaded, key=loaded.__getitem__)}, {oracle_ms:.1f} ms")
     for number in range(count):
         idle = job.run(calls)
         slow_down(emulation, SLOW)

@@ -17,7 +17,7 @@ constexpr std::size_t kTrialCalls = 3;
 constexpr int kRetry = 1000;     // rounds; nothing may tell that the table's choice recovered
 constexpr int kMostMissed = 20;  // rounds; the calls do not fit it
 constexpr std::chrono::milliseconds kWindow{200};  // shorter ones see buffers fill, not rates
-constexpr double kNewest = 0.3;                    // of a window in what is known of the links
+constexpr double kSmoothing = 0.3;                 // of a window in what is known of the links
 constexpr double kUnnoticed = 0.1;                 // of a link's rate: headers, acknowledgements
 constexpr double kMoved = 0.15;                    // of a link's rate
 constexpr double kLeastLeft = 0.01;                // of a link's rate
@@ -87,7 +87,7 @@ void SteadyRanking::measure_links(const std::vector<NicBytes>& nics) {
   for (std::size_t link = 0; link < all.size(); ++link) {
     const double others = (all[link] - own[link]) / most_;
     const double left = others < kUnnoticed ? 1.0 : std::max(1 - others, kLeastLeft);
-    residual_[link] += kNewest * (left - residual_[link]);
+    residual_[link] += kSmoothing * (left - residual_[link]);
   }
 }
 
