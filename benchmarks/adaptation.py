@@ -1,4 +1,4 @@
-"""What re-ranking in service costs and gains: `tuccl.torch` on an emulated cluster, a link slowed.
+"""Measure what re-ranking in service costs and gains: `tuccl.torch`, a link slowed.
 
     sudo .venv/bin/python benchmarks/adaptation.py [--size SIZE] [--onsets N] [--idle-calls N]
 
