@@ -98,6 +98,15 @@ void a_slow_first_candidate_gives_way_and_comes_back() {
   }
 }
 
+/// The network recovers for a moment, and slows again before that is learned.
+void a_change_in_a_trial_is_not_taken_for_usual() {
+  const auto chosen = rounds(400, {}, [](int i, std::uint32_t candidate) {
+    const bool slow = i >= 100 && !(i >= 200 && i < 220);
+    return candidate == 1 ? slow ? 10 : 6 : slow ? 20 : 5;
+  });
+  CHECK(chosen[190] == 1 && chosen[225] == 0 && chosen.back() == 1);
+}
+
 /// The second candidate does not change: nothing but trying tells that the first recovered.
 void the_tables_choice_is_tried_again() {
   const auto chosen = rounds(1500, {}, [](int i, std::uint32_t candidate) {
@@ -211,6 +220,7 @@ int main() {
   a_lasting_change_is_seen_within_some_calls();
   idle_calls_are_no_change();
   a_slow_first_candidate_gives_way_and_comes_back();
+  a_change_in_a_trial_is_not_taken_for_usual();
   the_tables_choice_is_tried_again();
   loaded_links_are_no_place_for_a_trial();
   all_ranks_swap_at_the_same_call_and_back();

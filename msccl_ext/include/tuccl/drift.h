@@ -67,6 +67,7 @@ class SteadyRanking {
     DriftDetector detector;
     double ratio = std::numeric_limits<double>::infinity();  ///< Least expected over tuned time.
     std::vector<double> residual;                            ///< When it was last decided.
+    double decided_us = 0;                                   ///< The time of the first then.
     int rounds = 0;                                          ///< Since then.
     std::vector<Timed> to_try, tried;  ///< The next last. What was first begins both.
     std::vector<double> times;         ///< Of the one being tried, by round.

@@ -132,8 +132,12 @@ void SteadyRanking::settle(std::uint32_t number, const ObservedTimes& news, doub
     go_on(number);
     return;
   }
-  const bool changed = w.detector.add(time_us, std::min(calls, 1.0));
+  const bool learns = w.detector.expected_us() == 0;
+  bool changed = w.detector.add(time_us, std::min(calls, 1.0));
   const double expected_us = w.detector.expected_us();
+  // What changed during a trial or while it learned would be taken for usual.
+  if (learns && expected_us > 0 && w.decided_us > 0)
+    changed = std::abs(std::log(expected_us / w.decided_us)) > 2 * kEnter;
   if (expected_us == 0 || own[w.first].recent_us <= 0) return;
   w.ratio = std::min(w.ratio, expected_us / own[w.first].recent_us);
   const bool due = ++w.rounds >= kRetry || links_changed(w);
@@ -172,15 +176,16 @@ void SteadyRanking::go_on(std::uint32_t number) {
 std::uint32_t SteadyRanking::decide(std::uint32_t number) {
   const auto own = table_->candidates_of(table_->entries()[number]);
   Watched& w = watched_[number];
-  const Timed before = w.tried.front();
-  Timed best = before;  // of times that bear what another must be shorter by
-  for (const auto& [us, k] : w.tried) {
-    const double needed = k == before.second ? 0 : k == w.preferred ? kLeave : kEnter;
-    best = std::min(best, {us * std::exp(needed), k});
-  }
-  if (best.second != before.second && inform_)
+  const std::uint32_t before = w.tried.front().second;
+  const auto bearing = [&](const Timed& t) {  // what another must be shorter by
+    const double needed = t.second == w.preferred ? kLeave : kEnter;
+    return t.second == before ? t.first : t.first * std::exp(needed);
+  };
+  const Timed best = *std::ranges::min_element(w.tried, {}, bearing);
+  if (best.second != before && inform_)
     inform_("swap: entry " + std::to_string(number) + ": " + std::string(own[best.second].name) +
-            " takes the place of " + std::string(own[before.second].name));
+            " takes the place of " + std::string(own[before].name));
+  w.decided_us = best.first;
   w.tried.clear();
   w.detector = {};
   w.residual = residual_;
