@@ -211,4 +211,11 @@ def machine() -> list[Check]:
             "MSCCL's own scheduler",
             "tuccl run --table TABLE -- CMD sets them",
         ),
+        Check(
+            "re-ranking",
+            "tuccl.torch on CPUs (TUCCL_ADAPT=1), NCCL from 2.28. Tables stay as tuned on "
+            "communicators, tuccl.torch on GPUs and MSCCL++; MSCCL's scheduler cannot count calls",
+            "programs that take over when a link slows (docs/reference/plugins.md)",
+            "",
+        ),
     ]

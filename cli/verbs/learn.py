@@ -57,8 +57,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def as_columns(rows: Sequence[ObservedTiming]) -> str:
-    """Return the rows as a table; times in us."""
+    """Return the rows as a table; times in us, the drift since tuning, the gain of a new order."""
     header = ["collective", "from", "candidate", "calls", "tuned", "median", "p99", "recent"]
+    header += ["drift", "gain"]
     return columns([*header, "place"], [_cells(row) for row in rows])
 
 
@@ -73,5 +74,7 @@ def _cells(row: ObservedTiming) -> list[object]:
         f"{row.median_us:.1f}",
         f"{row.p99_us:.1f}",
         f"{row.recent_us:.1f}",
+        "-" if row.drift is None else f"{row.drift - 1:+.0%}",
+        f"{row.gain - 1:.0%}" if row.place == 0 else "-",
         f"{row.place + 1} to {row.moves_to + 1}" if moves else str(row.place + 1),
     ]

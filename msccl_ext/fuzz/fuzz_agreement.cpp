@@ -104,10 +104,11 @@ void agreement(int rank, const Words& words) {
   if (own.table != nullptr) digest_of(*own.table, own.ranking);
 }
 
-void round(int rank, const Words& words) {
+void round(int rank, const Words& words, bool steady) {
   Parrots group(rank, words);
   Selector selector(table());
   Adaptation adaptation(group, selector, "");
+  if (steady) adaptation.keep_steady({.host_of_rank = {0, 1, 2, 3}, .shares = {}});
   for (int i = 0; i < 3; ++i) adaptation.record({.candidate = 0}, 50);
   try {
     adaptation.round(5, 10);
@@ -135,8 +136,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const Words words = words_in(text);
   agreement(0, words);
   agreement(1, words);
-  round(0, words);
-  round(1, words);
+  for (const bool steady : {false, true}) {
+    round(0, words, steady);
+    round(1, words, steady);
+  }
   for (const auto& word : words)
     if (word) ranking(*word);
   return 0;

@@ -6,8 +6,6 @@
 #include <string>
 #include <string_view>
 
-#include "rerank_loop.h"
-
 namespace tuccl::plugin {
 namespace {
 
@@ -68,6 +66,14 @@ bool is_for(const select::Table& table, int nodes, int ranks) {
 }
 
 }  // namespace
+
+void report(const select::Table& table, const select::ObservedTimes& observed, const Log& log) {
+  for (const auto& [candidate, known] : observed.by_candidate())
+    log.inform("profiler: candidate " + std::to_string(candidate) + " " +
+               std::string(table.candidates()[candidate].name) + ": " +
+               std::to_string(known.count) + " calls, recently " + std::to_string(known.recent_us) +
+               " us of the GPU's clock");
+}
 
 Profile::Profile(std::uint64_t communicator, int nodes, int ranks, int rank, abi::Logger logger)
     : log_(logger), ranks_(ranks), rank_(rank) {

@@ -14,6 +14,9 @@
 
 namespace tuccl::plugin {
 
+/// One line for each candidate that was timed, for a log: what `tuccl doctor` and people look for.
+void report(const select::Table& table, const select::ObservedTimes& observed, const Log&);
+
 /// Times the collectives of one communicator by the GPU's clock: from the first channel's start to
 /// the last one's end. Handles are places in a fixed array, so nothing is allocated meanwhile and
 /// nothing outlives the communicator; where all are taken, a call goes untimed. What was learned

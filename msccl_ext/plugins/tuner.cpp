@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "profile.h"
 #include "support/environment.h"
 
 namespace tuccl::plugin {
@@ -87,11 +88,23 @@ Tuner::Tuner(const Communicator& communicator, abi::Logger logger)
 
 void Tuner::start_rerank_loop(const Communicator& communicator, GroupAgreement result) {
   try {
-    rerank_loop_ = std::make_unique<RerankLoop>(
+    const auto queue = queue_to_drain(*communicator.id, *table_);
+    queue->drained = true;
+    rerank_loop_ = std::make_unique<select::RerankLoop>(
         std::move(result.group),
-        RerankLoop::Communicator{*selector_, calls_, queue_to_drain(*communicator.id, *table_),
-                                 result.folder, log_},
-        environment_seconds("TUCCL_EPOCH", kUsualPeriodS));
+        select::RerankLoop::Communicator{
+            .selector = *selector_,
+            .calls = calls_,
+            .latencies = {queue, &queue->latencies},
+            .folder = result.folder,
+            .inform = [log = log_](const std::string& text) { log.inform(text); },
+            .warn = [log = log_](const std::string& text) { log.warn(text); },
+            .ended =
+                [queue, log = log_, table = selector_->share()](const auto& own) {
+                  report(*table, own, log);
+                  queue->drained = false;
+                }},
+        select::RerankLoop::Pace{environment_seconds("TUCCL_EPOCH", kUsualPeriodS)});
   } catch (
       const std::exception& error) {  // no thread to be had: the table is agreed on all the same
     log_.inform(std::string("no rounds: ") + error.what());

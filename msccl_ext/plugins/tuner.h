@@ -11,7 +11,7 @@
 #include "alternatives.h"
 #include "bootstrap.h"
 #include "log.h"
-#include "rerank_loop.h"
+#include "tuccl/rerank_loop.h"
 
 namespace tuccl::plugin {
 
@@ -83,7 +83,7 @@ class Tuner {
   };
   std::array<Latest, kFunctions> latest_;
   std::unique_ptr<Once[]> said_;  ///< By candidate of the table.
-  std::unique_ptr<RerankLoop> rerank_loop_;
+  std::unique_ptr<select::RerankLoop> rerank_loop_;
 };
 
 }  // namespace tuccl::plugin

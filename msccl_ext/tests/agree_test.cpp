@@ -1,6 +1,4 @@
 // Ranks as threads that agree on a table over loopback sockets; also under the thread sanitizer.
-#include <arpa/inet.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -9,6 +7,7 @@
 #include <thread>
 
 #include "support/check.h"
+#include "support/ranks.h"
 #include "support/table_maker.h"
 #include "tuccl/agreement.h"
 
@@ -43,34 +42,6 @@ void write_table(const fs::path& folder, int entries, int ranks) {
   for (int i = 0; i < 128; ++i)
     write(folder / "algorithms" / ("p" + std::to_string(i) + ".xml"),
           "program " + std::to_string(i));
-}
-
-int free_port() {
-  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in at{};
-  at.sin_family = AF_INET;
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof at;
-  CHECK(::bind(socket, reinterpret_cast<sockaddr*>(&at), size) == 0);
-  CHECK(::getsockname(socket, reinterpret_cast<sockaddr*>(&at), &size) == 0);
-  ::close(socket);
-  return ntohs(at.sin_port);
-}
-
-/// Runs `job` as every rank of a meeting at once.
-void as_ranks(int ranks, milliseconds timeout, const std::function<void(ControlGroup&)>& job) {
-  const int port = free_port();
-  std::vector<std::thread> crew;
-  for (int rank = 0; rank < ranks; ++rank)
-    crew.emplace_back([&, rank] {
-      const auto group = connect({.port = port,
-                                  .token = "a token of the job",
-                                  .rank = rank,
-                                  .ranks = ranks,
-                                  .timeout = timeout});
-      job(*group);
-    });
-  for (std::thread& thread : crew) thread.join();
 }
 
 /// What every rank got of one agreement; `change` may alter a rank's terms.

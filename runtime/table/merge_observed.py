@@ -20,9 +20,11 @@ _REMARK = "in service: "
 
 @dataclass(frozen=True)
 class ObservedTiming:
-    """Times of one candidate in jobs, in us of the GPU's clock; ``tuned_us`` is the table's.
+    """Times of one candidate in jobs, in us of the executor's clock; ``tuned_us`` is the table's.
 
     ``place`` is where it stands in its entry, ``moves_to`` where it would after `merge_observed`.
+    ``gain`` is its recent time over the shortest one measured in its entry: of the first candidate
+    what the entry gains at least if it is ordered, or tuned, anew.
     """
 
     entry: int
@@ -38,6 +40,12 @@ class ObservedTiming:
     recent_us: float
     place: int
     moves_to: int
+    gain: float
+
+    @property
+    def drift(self) -> float | None:
+        """The recent time over the tuned one."""
+        return self.recent_us / self.tuned_us if self.tuned_us else None
 
 
 def observed_timings(folder: Path) -> tuple[tuple[ObservedTiming, ...], str]:
@@ -55,6 +63,7 @@ def _rows(stored: Table) -> tuple[tuple[ObservedTiming, ...], str]:
     orders, _ = selector.observed_ranking(str(stored.folder))
     rows = []
     for observation in observations:
+        in_entry = [other.recent_us for other in observations if other.entry == observation.entry]
         entry = stored.lookup.entries[observation.entry]
         candidate = entry.candidates[observation.place]
         rows.append(
@@ -72,6 +81,7 @@ def _rows(stored: Table) -> tuple[tuple[ObservedTiming, ...], str]:
                 recent_us=observation.recent_us,
                 place=observation.place,
                 moves_to=orders[observation.entry].index(observation.place),
+                gain=observation.recent_us / min(in_entry),
             )
         )
     return tuple(rows), left_aside

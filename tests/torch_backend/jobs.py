@@ -381,6 +381,17 @@ def few_calls() -> None:
 
 
 @job
+def growing_calls() -> None:
+    begin()
+    for count in [1000] * 100 + [50_000] * 200:
+        time.sleep(0.01)  # rounds go on meanwhile
+        tensor = torch.full((count,), float(dist.get_rank()))
+        dist.all_reduce(tensor)
+        assert bool((tensor == SIZE * (SIZE - 1) / 2).all())
+    assert dist.group.WORLD.counts == {"program": 300, "gloo": 0}
+
+
+@job
 def no_table() -> None:
     begin()
     tensor = torch.ones(1000)

@@ -12,11 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tuccl import _native
 from tuccl.emulation.netns import check_privilege
 from tuccl.errors import InputError, Unavailable
+from tuccl.runtime import load_table, save_table
 from tuccl.runtime.jobs import read_log
+from tuccl.runtime.table import observed_timings
 
 ROOT = Path(__file__).resolve().parents[2]
 CPU_FOR_GPU = str(Path(_native.__file__).parent / "cuda" / "libtuccl-cuda-host.so")
@@ -95,6 +98,35 @@ def test_a_group_without_programs_for_its_calls_says_so(job: Job, table: Table) 
     log = read_log(outcomes[0][1].splitlines())
     [*_, last] = [group for process in log.processes for group in process.torch]
     assert last == (2, {"program": 1, "gloo": 0})
+
+
+def test_a_program_gives_way_at_the_same_call_on_all_ranks(
+    job: Job, table: Table, tmp_path: Path
+) -> None:
+    """Calls of one size give way to larger ones, for which the first candidate's buffers are small.
+
+    Ranks that ran different programs would fail at once.
+    """
+    stored = load_table(table(2, 2, collectives=("allreduce",)))
+    entry = stored.entries[0]
+    first, default = entry.candidates
+    assert first.knobs is not None
+    large = replace(first, name="large", knobs=replace(first.knobs, buffer_bytes=1 << 20))
+    small = replace(
+        first, name="small", knobs=replace(first.knobs, buffer_bytes=1 << 9), max_safe_bytes=1 << 27
+    )
+    entries = (replace(entry, candidates=(small, large, default)),)
+    folder = tmp_path / "two"
+    save_table(replace(stored.lookup, entries=entries), folder, stored.topology, stored.files)
+    all_well(job("few_calls", 4, folder))
+    assert not observed_timings(folder)[0]
+    outcomes = job(
+        "growing_calls", 4, folder, TUCCL_ADAPT="1", TUCCL_EPOCH="0.01", NCCL_DEBUG="INFO"
+    )
+    all_well(outcomes)
+    assert "tuccl: torch: swap: entry 0: large takes the place of small\n" in outcomes[0][1]
+    timed = observed_timings(folder)[0]
+    assert [row.place for row in timed] == [0, 1] and all(row.calls > 1 for row in timed)
 
 
 @pytest.mark.slow

@@ -14,11 +14,12 @@ import torch.distributed as dist
 
 from tuccl.errors import TucclError
 from tuccl.execution import Group, PeerListener
+from tuccl.runtime import load_table
 from tuccl.torch.agreement import Refusal, agree_on_table, present_tables, vote
 from tuccl.torch.gpus import GpuCollectives
 from tuccl.torch.group import TucclGroup
 from tuccl.torch.options import added_latencies, interface, options_of
-from tuccl.torch.programs import TablePrograms
+from tuccl.torch.programs import Meeting, TablePrograms
 from tuccl.torch.work import progress_thread
 
 BACKEND = "tuccl"
@@ -107,17 +108,31 @@ def _programs(
     group: Group | None = None
     message = "connected"
     try:
-        group = _connected(store, rank, size, set(programs.peers()), limit)
+        meeting = _meet(store, rank, set(programs.peers()))
+        native = progress_thread().native
+        group = Group(rank, size, *meeting, limit.total_seconds(), native)
+        if rank == 0:
+            store.set("adapt", os.environ.get("TUCCL_ADAPT", ""))
+        if store.get("adapt") == b"1" and size > 1:
+            control = dist.PrefixStore("control/", store)
+            meeting = _meet(control, rank, {0} if rank else set(range(1, size)))
+            programs.adapt(group, meeting, _folder(tables, size) if rank == 0 else "")
     except TucclError as error:
         message = str(error)
-    reason = vote(store, "connections", rank, size, message, group is not None)
+    reason = vote(store, "connections", rank, size, message, message == "connected")
     if group is None or reason is not None:
         return Refusal(reason or message)
     return programs, group
 
 
-def _connected(store: dist.Store, rank: int, size: int, peers: set[int], limit: timedelta) -> Group:
-    """Connect to ``peers`` by the addresses and the secret that the ranks leave in the store."""
+def _folder(tables: Sequence[str | Path], size: int) -> str:
+    """Return where the table is that rank 0 offered."""
+    ours = (table for table in map(Path, tables) if load_table(table).lookup.ranks == size)
+    return str(next(ours).resolve())
+
+
+def _meet(store: dist.Store, rank: int, peers: set[int]) -> Meeting:
+    """Return a listener, the addresses of ``peers``, and the secret that ranks leave in a store."""
     if rank == 0:
         store.set("secret", secrets.token_hex(16))
     try:
@@ -127,6 +142,4 @@ def _connected(store: dist.Store, rank: int, size: int, peers: set[int], limit: 
         raise
     store.set(f"address/{rank}", listener.address)
     secret = store.get("secret").decode()
-    addresses = {peer: store.get(f"address/{peer}").decode() for peer in peers}
-    seconds = limit.total_seconds()
-    return Group(rank, size, listener, addresses, secret, seconds, progress_thread().native)
+    return listener, {peer: store.get(f"address/{peer}").decode() for peer in peers}, secret

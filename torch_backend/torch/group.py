@@ -83,6 +83,8 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def shutdown(self) -> None:
         """End the group: what is under way fails."""
+        if self._programs is not None:
+            self._programs.close()
         if self._native is not None:
             self._native.close("the group was shut down")
         if self._gpus is not None:
@@ -93,6 +95,8 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def abort(self) -> None:
         """End the group at once: what is under way fails."""
+        if self._programs is not None:
+            self._programs.close()
         if self._native is not None:
             self._native.close("the group was aborted")
         if self._gpus is not None:
@@ -216,7 +220,7 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
     def _lists(self, call: CollectiveCall, opts: dist.AllToAllOptions) -> dist.Work:
         """Vote on the size of a part, then run the program, or leave it to Gloo."""
         key = call.key(self.rank(), self.size())
-        program = self._programs.ready(key) if self._programs and key else None
+        program = self._programs.ready(key) if self._programs else None
         each = call.sample.numel() if key else -1
         ballot = torch.tensor([each, -each])  # the most, and less the least
         most = dist.AllreduceOptions()
@@ -332,17 +336,17 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
         if _on_gpus([call.sample]):
             return self._run_on_gpus(call, by_gloo)
         key = call.key(self.rank(), self.size()) if self._programs else None
-        program = self._programs.ready(key) if self._programs and key else None
+        program = self._programs.ready(key) if self._programs else None
         if program is None or key is None:
             return self._pass_on(call.collective, call.outputs, call.inputs, by_gloo)
         self._counts["program"] += 1
-        bound, in_place = program
+        bound, in_place, timed = program
         ready_call = call.with_usable_memory(in_place)
         finish = (lambda: _put_back(ready_call)) if ready_call.back else None
         size = format_bytes(key.share_bytes)
         work = TucclWork(f"{call.collective} of {size}", list(call.outputs), finish)
         work.keeps = [*ready_call.inputs, *ready_call.outputs]
-        return self._queue.run(work, self._request(bound, ready_call, opts))
+        return self._queue.run(work, self._request(bound, ready_call, opts, timed))
 
     def _run_on_gpus(self, call: CollectiveCall, by_nccl: ByGloo) -> dist.Work:
         """Start the call by a program or by NCCL."""
@@ -364,10 +368,11 @@ class TucclGroup(dist.ProcessGroup):  # type: ignore[misc]
         return self._gloo
 
     def _request(
-        self, bound: BoundProgram, ready_call: CollectiveCall, opts: _Limited
+        self, bound: BoundProgram, ready_call: CollectiveCall, opts: _Limited, timed: int = -1
     ) -> EngineRequest:
         limit = opts.timeout if opts.timeout > timedelta(0) else self._limit
-        return bound, _pieces(ready_call.inputs), _pieces(ready_call.outputs), limit.total_seconds()
+        inputs, outputs = _pieces(ready_call.inputs), _pieces(ready_call.outputs)
+        return bound, inputs, outputs, limit.total_seconds(), timed
 
     def _pass_on(
         self,

@@ -8,9 +8,13 @@ from dataclasses import dataclass
 
 import torch
 
-from tuccl.execution import BoundProgram, Call
+from tuccl.execution import BoundProgram, Call, Group, GroupChoices, PeerListener
 from tuccl.runtime import Table, select
+from tuccl.runtime.table.entry import Candidate
+from tuccl.runtime.table.programs import sent_chunks
+from tuccl.runtime.table.text import table_text
 from tuccl.synth.model.collective import REDUCING, ROOTED
+from tuccl.torch.options import interface
 
 _MAX_BOUND = 32
 _NAMES = {
@@ -52,6 +56,12 @@ class ProgramKey:
     in_place: bool = False
 
 
+# A program, whether it is laid out in place, and the candidate that its time counts for, or -1.
+ReadyProgram = tuple[BoundProgram, bool, int]
+# A listener, the addresses of peers, and a secret.
+Meeting = tuple[PeerListener, dict[int, str], str]
+
+
 class TablePrograms:
     """The programs of one table on one rank, ready to run: the last few kinds of calls are kept."""
 
@@ -60,7 +70,26 @@ class TablePrograms:
         self._stored = stored
         self._rank = rank
         self._latency_us = list(latency_us)
-        self._ready: OrderedDict[ProgramKey, tuple[BoundProgram, bool] | None] = OrderedDict()
+        self._ready: OrderedDict[tuple[ProgramKey, int], tuple[BoundProgram, bool] | None] = (
+            OrderedDict()
+        )
+        self._candidates = [c for entry in stored.lookup.entries for c in entry.candidates]
+        self._choices: GroupChoices | None = None
+
+    def adapt(self, group: Group, meeting: Meeting, folder: str) -> None:
+        """Let choices change as times do; all ranks join rank 0 before their first call.
+
+        Rank 0 keeps the times in the table's ``folder``.
+        """
+        text, links = table_text(self._stored.lookup).decode(), self._link_shares()
+        self._choices = GroupChoices(
+            group, self.ranks, *meeting, text, folder, *links, interface() or ""
+        )
+
+    def close(self) -> None:
+        """Learn no more."""
+        if self._choices is not None:
+            self._choices.close()
 
     @property
     def ranks(self) -> int:
@@ -80,21 +109,50 @@ class TablePrograms:
                         if self._rank in (gpu.id, peer):
                             yield gpu.id + peer - self._rank
 
-    def ready(self, key: ProgramKey) -> tuple[BoundProgram, bool] | None:
-        """Return the program for a call and whether it is laid out in place; None: Gloo's.
+    def _link_shares(self) -> tuple[list[int], list[list[float]]]:
+        """Return by rank its host, and by candidate what of the array leaves and enters each."""
+        topology = self._stored.topology
+        place = {host: number for number, host in enumerate(topology.hosts)}
+        host_of = {rank: topology.host_of(rank) for rank in range(self.ranks)}
+        shares = []
+        for candidate in self._candidates:
+            program = self._stored.program(candidate)
+            shares.append([0.0] * (2 * len(place)))
+            if program is not None:
+                for (src, dst), chunks in sent_chunks(program, host_of).items():
+                    shares[-1][place[src]] += chunks / program.nchunks
+                    shares[-1][len(place) + place[dst]] += chunks / program.nchunks
+        return [place[host] for host in host_of.values()], shares
+
+    def ready(self, key: ProgramKey | None) -> ReadyProgram | None:
+        """Return the program for the next call; None: Gloo's, as always without a key.
 
         The choice itself does not depend on whether this rank's buffers overlap: others' may not.
         """
-        if key not in self._ready:
-            self._ready[key] = self._load(key)
+        if key is None:
+            if self._choices is not None:
+                self._choices.skip()
+            return None
+        chosen, timed = self._choose(key)
+        if (key, chosen) not in self._ready:
+            self._ready[key, chosen] = self._load(key, chosen)
             if len(self._ready) > _MAX_BOUND:
                 self._ready.popitem(last=False)
-        self._ready.move_to_end(key)
-        return self._ready[key]
+        self._ready.move_to_end((key, chosen))
+        found = self._ready[key, chosen]
+        return None if found is None else (*found, timed)
 
-    def _load(self, key: ProgramKey) -> tuple[BoundProgram, bool] | None:
+    def _choose(self, key: ProgramKey) -> tuple[int, int]:
+        """Return the candidate of the next call (-1: as tuned), and that which is timed, or -1."""
+        if self._choices is None:
+            return -1, -1
+        whole, root = key.collective in _WHOLE, key.root if key.collective in ROOTED else 0
+        nbytes = key.share_bytes * (1 if whole else self.ranks)
+        return self._choices.choose(key.collective, nbytes, root, key.width, whole)
+
+    def _as_tuned(self, key: ProgramKey) -> Candidate:
         whole = key.collective in _WHOLE
-        choice = select(
+        return select(
             self._stored.lookup,
             key.collective,
             key.share_bytes * (1 if whole else self.ranks),
@@ -103,9 +161,13 @@ class TablePrograms:
             element_bytes=key.width,
             reduction="sum" if key.op == "avg" else key.op,
             pads=True,
-        )
-        program = self._stored.program(choice.candidate)
-        if program is None or choice.candidate.knobs is None:
+        ).candidate
+
+    def _load(self, key: ProgramKey, chosen: int) -> tuple[BoundProgram, bool] | None:
+        whole = key.collective in _WHOLE
+        candidate = self._candidates[chosen] if chosen >= 0 else self._as_tuned(key)
+        program = self._stored.program(candidate)
+        if program is None or candidate.knobs is None:
             return None
         in_place = whole or (key.in_place and program.in_place)
         share_chunks = program.nchunks if whole else program.nchunks // self.ranks
@@ -113,7 +175,7 @@ class TablePrograms:
         chunk_bytes = -(-elements // share_chunks) * key.width
         call = Call(
             program,
-            choice.candidate.knobs.knobs,
+            candidate.knobs.knobs,
             chunk_bytes * program.nchunks,
             datatype=key.datatype,
             op=key.op,

@@ -22,8 +22,9 @@ from tuccl.execution import BoundProgram, Group, ProgressThread, Request
 
 _BLINK_S = 0.5  # how often a waiting thread looks whether it was interrupted
 _Piece = tuple[int, int]
-# A program made ready, its input's and output's pieces, the longest that it may take in seconds.
-EngineRequest = tuple[BoundProgram, list[_Piece], list[_Piece], float]
+# A program made ready, its input's and output's pieces, the longest that it may take in seconds,
+# and the candidate that its time counts for, or -1.
+EngineRequest = tuple[BoundProgram, list[_Piece], list[_Piece], float, int]
 
 
 class TucclWork(dist.Work):  # type: ignore[misc]
@@ -189,13 +190,13 @@ class CollectiveQueue:
     def _by_engine_now(self, work: TucclWork, request: EngineRequest) -> None:
         assert self._group is not None
         name = f"{self._where}: {work.name}"
-        bound, inputs, outputs, limit_s = request
+        bound, inputs, outputs, limit_s, timed = request
 
         def ended() -> None:
             self._end(work, _failure(work.request))
 
         work.request = progress_thread().submit(
-            self._group, (bound, inputs, outputs, name, limit_s), ended
+            self._group, (bound, inputs, outputs, name, limit_s, timed), ended
         )
 
     def _by_gloo_now(
@@ -358,7 +359,7 @@ class _Progress:
     def submit(
         self,
         group: Group,
-        request: tuple[BoundProgram, list[_Piece], list[_Piece], str, float],
+        request: tuple[BoundProgram, list[_Piece], list[_Piece], str, float, int],
         ended: Callable[[], None],
     ) -> Request:
         with self._lock:

@@ -1,8 +1,12 @@
 #pragma once
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "tuccl/control_group.h"
+#include "tuccl/drift.h"
 #include "tuccl/observed.h"
 #include "tuccl/selector.h"
 
@@ -53,6 +57,10 @@ class Adaptation {
   /// At rank 0, before the first round: what was known of the table before.
   void remember(const ObservedTimes& known) { all_ = known; }
 
+  /// From the first round on the ranking changes for a reason only (`SteadyRanking`). All ranks
+  /// call it or none.
+  void keep_steady(LinkKnowledge links, std::function<void(const std::string&)> inform = nullptr);
+
   /// Any thread, without waiting.
   bool record(const Decision& decision, float time_us) noexcept;
 
@@ -80,12 +88,14 @@ class Adaptation {
  private:
   struct Gathered {
     ObservedTimes learned;
-    std::uint64_t furthest;
-    std::uint64_t slowest;
+    std::vector<NicBytes> nics;
+    std::uint64_t furthest = 0;
+    std::uint64_t slowest = 0;
     std::string trouble;
   };
 
   ObservedTimes take();
+  std::string report(const ObservedTimes& mine, std::uint64_t calls) const;
   Gathered gather(const ObservedTimes& mine, std::uint64_t calls);
   std::string lead(const ObservedTimes& mine, std::uint64_t calls, std::uint64_t margin);
   std::string follow(const ObservedTimes& mine, std::uint64_t calls);
@@ -94,11 +104,13 @@ class Adaptation {
   Selector& selector_;
   std::string folder_;
   std::shared_ptr<Latencies> latencies_;
-  ObservedTimes mine_;              ///< Of this rank, since the last round.
-  ObservedTimes own_;               ///< Of this rank, all.
-  std::uint64_t decides_from_ = 0;  ///< At rank 0: the call that the last adoption began with.
-  ObservedTimes all_;               ///< At rank 0: of all ranks.
-  ObservedTimes unsaved_;           ///< At rank 0.
+  ObservedTimes mine_;                   ///< Of this rank, since the last round.
+  ObservedTimes own_;                    ///< Of this rank, all.
+  std::uint64_t decides_from_ = 0;       ///< At rank 0: the call that the last adoption began with.
+  ObservedTimes all_;                    ///< At rank 0: of all ranks.
+  ObservedTimes unsaved_;                ///< At rank 0.
+  std::optional<SteadyRanking> steady_;  ///< Asked at rank 0.
+  std::function<NicBytes()> nic_;
 };
 
 }  // namespace tuccl::select

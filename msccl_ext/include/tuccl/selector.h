@@ -20,6 +20,7 @@ struct Call {
   int root = 0;
   int element_bytes = 4;
   bool in_place = false;
+  bool pads = false;  ///< The runtime fills an array up until its elements divide by the chunks.
   bool plain_reduction = true;  ///< Sum, prod, min, max; ignored where nothing is reduced.
   std::int64_t nbytes = 0;
   std::uint64_t number = 0;

@@ -9,13 +9,11 @@
 namespace tuccl::select {
 namespace {
 
-/// What a rank brings to a round: how far it has come, and what it learned.
-std::string report(std::uint64_t calls, const ObservedTimes& learned, const Table& table) {
-  return std::to_string(calls) + "\n" + write_observed(learned, table);
-}
-
+/// What a rank brings to a round: how far it has come, of a steady ranking its interface's counts,
+/// and what it learned.
 struct Report {
   std::uint64_t calls = 0;
+  NicBytes nic{};
   ObservedTimes learned;
 };
 
@@ -27,9 +25,11 @@ std::uint64_t number_before(std::string_view& text) {
   return *out;
 }
 
-Report read_report(std::string_view text, const Table& table) {
+Report read_report(std::string_view text, const Table& table, bool steady) {
   Report out;
   out.calls = number_before(text);
+  if (steady)
+    for (std::uint64_t& count : out.nic) count = number_before(text);
   out.learned = read_observed(text, table, "round");
   return out;
 }
@@ -76,6 +76,19 @@ void Adaptation::drain() {
   while (latencies_->take(sample)) mine_.add(sample.candidate, sample.time_us);
 }
 
+void Adaptation::keep_steady(LinkKnowledge links, std::function<void(const std::string&)> inform) {
+  nic_ = links.nic;
+  steady_.emplace(selector_.share(), std::move(links), std::move(inform));
+}
+
+std::string Adaptation::report(const ObservedTimes& mine, std::uint64_t calls) const {
+  std::string out = std::to_string(calls) + "\n";
+  const NicBytes nic = nic_ ? nic_() : NicBytes{};
+  if (steady_)
+    for (const std::uint64_t count : nic) out += std::to_string(count) + "\n";
+  return out + write_observed(mine, *selector_.table());
+}
+
 ObservedTimes Adaptation::take() {
   drain();
   own_.merge(mine_, false);
@@ -89,10 +102,13 @@ std::string Adaptation::round(std::uint64_t calls, std::uint64_t margin) {
 
 /// What all ranks learned since the last round, and how far the furthest has come.
 Adaptation::Gathered Adaptation::gather(const ObservedTimes& mine, std::uint64_t calls) {
-  const auto messages = group_.gather(report(calls, mine, *selector_.table()));
-  Gathered out{.learned = {}, .furthest = calls, .slowest = calls, .trouble = name_lost(messages)};
+  const auto messages = group_.gather(report(mine, calls));
+  Gathered out;
+  out.furthest = out.slowest = calls;
+  out.trouble = name_lost(messages);
   for (std::size_t rank = 0; rank < messages.size() && out.trouble.empty(); ++rank) try {
-      const Report theirs = read_report(*messages[rank], *selector_.table());
+      const Report theirs = read_report(*messages[rank], *selector_.table(), steady_.has_value());
+      out.nics.push_back(theirs.nic);
       out.learned.merge(theirs.learned, true);
       out.furthest = std::max(out.furthest, theirs.calls);
       out.slowest = std::min(out.slowest, theirs.calls);
@@ -111,15 +127,19 @@ std::string Adaptation::lead(const ObservedTimes& mine, std::uint64_t calls, std
   const auto last = selector_.ranking();
   // A selector distinguishes two rankings: all must be past the call that the last one began with.
   const bool reached = decides_from_ == 0 || news.slowest > decides_from_;
-  if (!news.trouble.empty() || news.learned.empty() || !reached) {
+  std::optional<Ranking> next;
+  if (news.trouble.empty() && steady_)
+    next = steady_->next(news.learned, news.nics, *last);
+  else if (news.trouble.empty() && !news.learned.empty())
+    next = rank(table, all_, *last);
+  if (!next || !reached) {
     group_.broadcast("stay");
     return news.trouble;
   }
   const std::uint64_t from = news.furthest + margin;
-  Ranking next = rank(table, all_, *last);
   const Hold hold(selector_, from, 3 * group_.timeout());
-  group_.broadcast(std::to_string(from) + "\n" + write_ranking(next, *last, table));
-  const std::string proof = hold.in_time() ? digest_of(table, next) : "no the call has passed";
+  group_.broadcast(std::to_string(from) + "\n" + write_ranking(*next, *last, table));
+  const std::string proof = hold.in_time() ? digest_of(table, *next) : "no the call has passed";
   const auto proofs = group_.gather(proof);
   std::string trouble = name_lost(proofs);
   for (std::size_t rank = 0; rank < proofs.size() && trouble.empty(); ++rank)
@@ -127,7 +147,7 @@ std::string Adaptation::lead(const ObservedTimes& mine, std::uint64_t calls, std
       trouble =
           "rank " + std::to_string(rank) + " cannot adopt it: " + proofs[rank]->substr(0, 200);
   if (trouble.empty()) {
-    selector_.adopt(std::move(next), from);
+    selector_.adopt(std::move(*next), from);
     decides_from_ = from;
   }
   group_.broadcast(trouble.empty() ? "adopt" : "stay");
@@ -136,7 +156,7 @@ std::string Adaptation::lead(const ObservedTimes& mine, std::uint64_t calls, std
 
 std::string Adaptation::follow(const ObservedTimes& mine, std::uint64_t calls) {
   const Table& table = *selector_.table();
-  group_.gather(report(calls, mine, table));
+  group_.gather(report(mine, calls));
   const std::string message = group_.scatter({});
   if (message == "stay") return "";
   std::optional<Hold> hold;

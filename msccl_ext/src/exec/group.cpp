@@ -39,13 +39,14 @@ void sleep_until(Clock::time_point due, int epoll) {
 
 Request::Request(std::int64_t number, std::shared_ptr<BoundProgram> bound,
                  std::vector<Piece> inputs, std::vector<Piece> outputs, std::string name,
-                 double limit_s)
+                 double limit_s, std::uint32_t timed)
     : number_(number),
       bound_(std::move(bound)),
       inputs_(std::move(inputs)),
       outputs_(std::move(outputs)),
       name_(std::move(name)),
-      limit_s_(limit_s) {}
+      limit_s_(limit_s),
+      timed_(timed) {}
 
 bool Request::wait(double limit_s) {
   std::unique_lock lock(mutex_);
@@ -76,12 +77,12 @@ Group::~Group() {
 
 std::shared_ptr<Request> Group::submit(std::shared_ptr<BoundProgram> bound,
                                        std::vector<Piece> inputs, std::vector<Piece> outputs,
-                                       std::string name, double limit_s) {
+                                       std::string name, double limit_s, std::uint32_t timed) {
   std::shared_ptr<Request> order;
   {
     const std::lock_guard lock(progress_->mutex_);
     order = std::make_shared<Request>(progress_->numbers_++, std::move(bound), std::move(inputs),
-                                      std::move(outputs), std::move(name), limit_s);
+                                      std::move(outputs), std::move(name), limit_s, timed);
     queue_.push_back(order);
   }
   progress_->wake();
@@ -132,6 +133,10 @@ bool Group::advance_head() {
   const bool moved = engine.advance();
   if (engine.finished() && sockets_->all_written()) {
     head_->bound_->finish();
+    if (latencies_ && head_->timed_ != select::kNoIndex)
+      latencies_->record(
+          head_->timed_,
+          std::chrono::duration<float, std::micro>(Request::Clock::now() - head_->begun_).count());
     end_head("");
     return true;
   }
@@ -170,8 +175,8 @@ void Group::begin(Request& order) {
   order.bound_->bind_memory(order.inputs_, order.outputs_, scratch_);
   messages_.set_latencies(latencies(order.bound_->call(), rank()));
   const auto limit = std::chrono::duration<double>(order.limit_s_);
-  order.deadline_ =
-      Request::Clock::now() + std::chrono::duration_cast<Request::Clock::duration>(limit);
+  order.begun_ = Request::Clock::now();
+  order.deadline_ = order.begun_ + std::chrono::duration_cast<Request::Clock::duration>(limit);
   order.bound_->engine().begin(messages_, order.watch_);
 }
 

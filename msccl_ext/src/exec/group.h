@@ -16,6 +16,7 @@
 #include "exec/bound_program.h"
 #include "exec/messages.h"
 #include "exec/socket.h"
+#include "tuccl/observed.h"
 
 namespace tuccl::exec {
 
@@ -26,7 +27,7 @@ class Request : public std::enable_shared_from_this<Request> {
  public:
   using Clock = std::chrono::steady_clock;
   Request(std::int64_t number, std::shared_ptr<BoundProgram> bound, std::vector<Piece> inputs,
-          std::vector<Piece> outputs, std::string name, double limit_s);
+          std::vector<Piece> outputs, std::string name, double limit_s, std::uint32_t timed);
 
   std::int64_t number() const { return number_; }
   bool done() const { return done_.load(std::memory_order_acquire); }
@@ -44,6 +45,8 @@ class Request : public std::enable_shared_from_this<Request> {
   const std::vector<Piece> inputs_, outputs_;
   const std::string name_;
   const double limit_s_;
+  const std::uint32_t timed_;
+  Clock::time_point begun_;
   Clock::time_point deadline_;
   Watch watch_;
   std::atomic<bool> done_ = false;
@@ -60,9 +63,17 @@ class Group : public std::enable_shared_from_this<Group> {
   /// Requests that are not done fail.
   ~Group();
 
-  /// Starts once those before it are done. Its memory must stay until it is done.
+  /// From now on calls are timed. Before the first one.
+  void record_into(std::shared_ptr<select::Latencies> latencies) { latencies_ = latencies; }
+  /// As `Sockets::network_bytes`.
+  std::pair<std::uint64_t, std::uint64_t> network_bytes() const {
+    return sockets_->network_bytes();
+  }
+  /// Starts once those before it are done. Its memory must stay until it is done. Its time counts
+  /// for the candidate `timed`, if any.
   std::shared_ptr<Request> submit(std::shared_ptr<BoundProgram> bound, std::vector<Piece> inputs,
-                                  std::vector<Piece> outputs, std::string name, double limit_s);
+                                  std::vector<Piece> outputs, std::string name, double limit_s,
+                                  std::uint32_t timed = select::kNoIndex);
   /// Ends the group: what is under way fails with `why`, here and, where they can be reached, on
   /// the other ranks.
   void close(const std::string& why);
@@ -84,6 +95,7 @@ class Group : public std::enable_shared_from_this<Group> {
   Messages messages_;
   std::shared_ptr<ProgressThread> progress_;
   Bytes scratch_;
+  std::shared_ptr<select::Latencies> latencies_;  ///< Null: nothing is timed.
   std::deque<std::shared_ptr<Request>>
       queue_;  ///< Guarded by the progress's mutex, as is `asked_`.
   std::optional<std::string> asked_to_close_;

@@ -54,9 +54,9 @@ void Sockets::attach(int peer, select::Descriptor socket) {
   ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
   ::fcntl(fd, F_SETFD, FD_CLOEXEC);
   // Each is refused where the socket is of the other kind. TCP finds its buffers' size by itself.
-  if (::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0)
-    ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kUnixBuffer, sizeof kUnixBuffer);
   Connection& w = connection(peer);
+  w.on_network = ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) == 0;
+  if (!w.on_network) ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kUnixBuffer, sizeof kUnixBuffer);
   w.socket = std::move(socket);
   w.ahead.resize(kAhead);
 }
@@ -262,6 +262,7 @@ bool Sockets::write(int peer) {
       return true;
     }
     if (*n == 0) return false;
+    if (w.on_network) bytes_[0].fetch_add(*n, std::memory_order_relaxed);
     advance_writing(w, *n);
   }
   return true;
@@ -301,6 +302,7 @@ bool Sockets::fill(Connection& w, int peer) {
     return true;
   }
   if (*n == 0) return false;
+  if (w.on_network) bytes_[1].fetch_add(*n, std::memory_order_relaxed);
   const std::size_t direct = std::min(*n, w.body.size());
   w.body = w.body.subspan(direct);
   w.first = 0;

@@ -2,6 +2,7 @@
 #pragma once
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -9,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "select/directory.h"
@@ -55,6 +57,8 @@ class Sockets final : public MessageTransport {
   /// Begins a call and sends its `digest` (exec/call_digest.h) to `peers`. The group fails where a
   /// peer sends another digest of the same call.
   void begin_call(std::uint64_t digest, const std::set<int>& peers);
+  /// Bytes that went to other hosts and came from them. Any thread.
+  std::pair<std::uint64_t, std::uint64_t> network_bytes() const { return {bytes_[0], bytes_[1]}; }
   /// Why the group cannot go on; empty while it can.
   const std::string& failure() const { return failure_; }
   /// Whether those are a peer's words, to be passed on as they are.
@@ -98,6 +102,7 @@ class Sockets final : public MessageTransport {
     bool open() const { return socket.get() >= 0; }
 
     select::Descriptor socket{-1};
+    bool on_network = false;  ///< By TCP.
     std::map<int, Tag> tags;
     std::deque<Leaving> leaving;
     std::size_t written = 0;       ///< Of the first that leaves, its frame included.
@@ -138,6 +143,9 @@ class Sockets final : public MessageTransport {
   int numbers_ = 0;
   std::string failure_;
   bool from_peer_ = false;
+  /// Sent over the network, received.
+  std::unique_ptr<std::atomic<std::uint64_t>[]> bytes_ =
+      std::make_unique<std::atomic<std::uint64_t>[]>(2);
   std::deque<std::uint64_t> begun_;  ///< Digests of the last calls.
 };
 

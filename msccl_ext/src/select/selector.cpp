@@ -30,8 +30,11 @@ std::size_t place_of_thread() {
 bool fits(const CandidateRecord& c, const Call& call) {
   if (c.is_default()) return true;
   if ((c.placements >> (call.in_place ? 1 : 0) & 1) == 0) return false;
-  if (c.max_safe_bytes > 0 && call.nbytes > c.max_safe_bytes) return false;
-  if (c.nchunks == 0) return true;
+  const std::int64_t unit =
+      call.pads ? std::max<std::int64_t>(c.nchunks, 1) * call.element_bytes : 1;
+  if (c.max_safe_bytes > 0 && (call.nbytes + unit - 1) / unit * unit > c.max_safe_bytes)
+    return false;
+  if (c.nchunks == 0 || call.pads) return true;
   const int shift = std::countr_zero(static_cast<unsigned>(call.element_bytes));
   const std::int64_t elements = call.nbytes >> shift;
   return elements > 0 && (elements << shift) == call.nbytes && elements % c.nchunks == 0;

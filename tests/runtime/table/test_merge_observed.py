@@ -156,6 +156,9 @@ def test_learn_prints_and_writes(table: Path, capsys: pytest.CaptureFixture[str]
     learn(table, (0, 50.0), (1, 6.0))
     assert main(["learn", str(table)]) == 0
     assert "1 to 2" in capsys.readouterr().out
+    row = next(row for row in observed_timings(table)[0] if row.place == 0)
+    assert row.tuned_us and row.drift == pytest.approx(50.0 / row.tuned_us, rel=0.01)
+    assert row.gain == pytest.approx(50.0 / 6.0, rel=0.01)
     assert main(["learn", str(table), "--write"]) == 0
     assert "written" in capsys.readouterr().err
     assert names(table)[0].startswith("nccl-Tree")
