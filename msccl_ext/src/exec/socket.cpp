@@ -192,10 +192,8 @@ void Sockets::give_up(const std::string& why) noexcept {
 
 void Sockets::settle() const noexcept {
   const auto on_its_way = [](const Connection& w) {
-    int domain = AF_UNIX, left = 0;  // what is written to a Unix socket is there
-    ::socklen_t size = sizeof domain;
-    return w.open() && ::getsockopt(w.socket.get(), SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 &&
-           domain != AF_UNIX && ::ioctl(w.socket.get(), SIOCOUTQ, &left) == 0 && left > 0;
+    int left = 0;
+    return w.on_network && ::ioctl(w.socket.get(), SIOCOUTQ, &left) == 0 && left > 0;
   };
   const auto until = std::chrono::steady_clock::now() + kSettles;
   while (std::ranges::any_of(connections_, on_its_way) && std::chrono::steady_clock::now() < until)
