@@ -113,7 +113,7 @@ def save(folder: Path, topology: Topology, files: Files, times_us: dict[str, flo
 
 
 class Job:
-    """Ranks on the emulated hosts that call when they are asked to."""
+    """Ranks on the emulated hosts that call on request."""
 
     def __init__(self, emulation: Emulation, table: Path, nbytes: int, **settings: str) -> None:
         """Start them."""

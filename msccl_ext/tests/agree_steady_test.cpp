@@ -107,7 +107,7 @@ void a_change_in_a_trial_is_not_taken_for_usual() {
   CHECK(chosen[190] == 1 && chosen[225] == 0 && chosen.back() == 1);
 }
 
-/// The second candidate does not change: nothing but trying tells that the first recovered.
+/// The second candidate does not change: nothing but trying shows that the first recovered.
 void the_tables_choice_is_tried_again() {
   const auto chosen = rounds(1500, {}, [](int i, std::uint32_t candidate) {
     return candidate == 1 ? 6 : i >= 100 && i < 300 ? 20 : 5;
@@ -115,7 +115,7 @@ void the_tables_choice_is_tried_again() {
   CHECK(chosen[290] == 1 && chosen[1000] == 1 && chosen.back() == 0);
 }
 
-/// What others send over a link tells which candidates cannot be shorter: those are not tried.
+/// A candidate that cannot be shorter, by what others send over its links, is not tried.
 void loaded_links_are_no_place_for_a_trial() {
   // Both candidates are all on host 0's link, or the second on host 1's.
   for (const bool same : {true, false}) {
@@ -207,7 +207,7 @@ void nobody_swaps_in_idle_calls() {
   for (const std::uint32_t candidate : all[0]) CHECK(candidate == 0);
 }
 
-/// Who is left keeps choosing alike, and none waits for ever.
+/// The others keep choosing alike, and none waits for ever.
 void a_rank_that_leaves_stops_the_rounds() {
   for (const std::uint64_t ends : {0U, 300U, 520U}) check_alike(service(2000, 4, 500, 3000, ends));
 }

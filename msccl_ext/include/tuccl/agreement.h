@@ -109,7 +109,7 @@ class Adaptation {
   std::uint64_t decides_from_ = 0;       ///< At rank 0: the call that the last adoption began with.
   ObservedTimes all_;                    ///< At rank 0: of all ranks.
   ObservedTimes unsaved_;                ///< At rank 0.
-  std::optional<SteadyRanking> steady_;  ///< Asked at rank 0.
+  std::optional<SteadyRanking> steady_;  ///< Used at rank 0.
   std::function<NicBytes()> nic_;
 };
 

@@ -14,7 +14,7 @@ constexpr double kOver = 8;         // times
 constexpr double kDeviations = 10;  // of a threshold
 constexpr double kNormal = 1.349;   // quartiles of a normal distribution are so many apart
 constexpr std::size_t kTrialCalls = 3;
-constexpr int kRetry = 1000;     // rounds; nothing may tell that the table's choice recovered
+constexpr int kRetry = 1000;     // rounds; nothing may show that the table's choice recovered
 constexpr int kMostMissed = 20;  // rounds; the calls do not fit it
 constexpr std::chrono::milliseconds kWindow{200};  // shorter ones see buffers fill, not rates
 constexpr double kSmoothing = 0.3;                 // of a window in what is known of the links
