@@ -73,9 +73,14 @@ def test_few_of_all_runs_come_out_right(
     gpu_emulation: ModuleType,
     tally: Tally,
 ) -> None:
-    """Machines, counts, types, reductions, knobs, delays: most with each other, for each method."""
+    """Machines, counts, types, reductions, knobs, delays: many with each other, for each method.
+
+    A program that ran is run again by one way in three; `make soak` has all.
+    """
     seen, runs = set(), 0
-    for trial in few_trials(matrix, covering, method):
+    for number, trial in enumerate(few_trials(matrix, covering, method)):
+        if number % 3 and trial.recipe in seen:
+            continue
         found = wrong(matrix, numbers, trial)
         if runs % 32 == 0 and trial.way.count != "large prime":
             found = found or wrong_on_gpus(gpu_emulation, trial)
