@@ -11,7 +11,8 @@ from tuccl.topology.cross_traffic import network_hops
 
 _MOST_WIRES = 250
 
-_EFFICIENCY = 0.98  # fitted to a run of benchmarks/cross_traffic.py --short
+# Part of a link's rate: fitted to what benchmarks/cross_traffic.py --short measured.
+_EFFICIENCY = 0.98
 
 
 def with_cross(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 from tuccl.emulation.cross_plan import as_emulated
 from tuccl.emulation.emulated_topology import emulated_network, emulated_topology
 from tuccl.emulation.plan import plan_emulation
 from tuccl.program import Knobs, Program
-from tuccl.runtime.executors.executor import MSCCL_LOOP, StepLoop, Timing
+from tuccl.runtime.executors.executor import MSCCL_LOOP, StepLoop
 from tuccl.runtime.executors.sim import SimExecutor
 from tuccl.simulation import MachineClass
 from tuccl.topology import CrossTraffic, Topology, load_machine
@@ -82,7 +81,6 @@ class EmulatedSimExecutor(SimExecutor):
         cross = as_emulated(cross, shape) if cross else None
         costs, shared = machine or load_machine("emulated"), emulated_network(emulated, cores)
         super().__init__(emulated, costs, shared=shared, cross=cross)
-        self._eager = SimExecutor(emulated, eager_costs(costs), shared=shared, cross=cross)
         nics = sorted({p.rate_bps / 1e6 for p in shape.ports if p.src in shape.nics})
         self._rates = " to ".join(f"{mbps:g}" for mbps in dict.fromkeys((nics[0], nics[-1])))
 
@@ -94,15 +92,9 @@ class EmulatedSimExecutor(SimExecutor):
             f"class {self._machine.name}{f' beside {self._cross.label}' if self._cross else ''}"
         )
 
-    def _timing(
-        self,
-        program: Program,
-        knobs: Knobs,
-        nbytes: int,
-        repeats: int,
-        loop: StepLoop,
-        exact_to_us: float = math.inf,
-    ) -> Timing:
+    def _as_run(
+        self, program: Program, knobs: Knobs, loop: StepLoop
+    ) -> tuple[Program, Knobs, StepLoop, MachineClass]:
         ran = as_run_on_cpus(program, knobs, loop)
-        timing = self._eager._timing if ran.eager else super()._timing
-        return timing(ran.program, ran.knobs, nbytes, repeats, ran.loop, exact_to_us)
+        machine = self._machine_of(ran.loop)
+        return ran.program, ran.knobs, ran.loop, eager_costs(machine) if ran.eager else machine

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 
 from tuccl.errors import Infeasible, InputError
@@ -136,36 +136,17 @@ class SimExecutor(Executor):
         loop: StepLoop,
         exact_to_us: float = math.inf,
     ) -> Timing:
+        program, knobs, loop, machine = self._as_run(program, knobs, loop)
         self._check(program, loop)
         if repeats < 1 or nbytes < 1:
             raise InputError(f"{nbytes} bytes, {repeats} repeats: expected at least one of each")
-        samples = self._samples(program, knobs, nbytes, repeats, loop, exact_to_us)
-        us = sum(samples) / len(samples) if self._cross else samples[0]
-        # A copy onto its own memory is carried out like any other: in place costs the same.
-        out_of_place, in_place = (
-            us if program.out_of_place else None,
-            us if program.in_place else None,
-        )
-        in_place_samples = samples if in_place is not None else ()
-        return Timing(out_of_place, in_place, samples, "sim", samples_us_ip=in_place_samples)
-
-    def _samples(
-        self,
-        program: Program,
-        knobs: Knobs,
-        nbytes: int,
-        repeats: int,
-        loop: StepLoop,
-        exact_to_us: float,
-    ) -> tuple[float, ...]:
-        """The times in us of ``repeats`` calls, or of calls at many moments of cross traffic."""
 
         def time_us(shared: Network, outside: OutsideTraffic | None = None) -> float:
             return simulate(
                 program,
                 knobs,
                 nvls_network(shared, self._hosts) if loop.multicast else shared,
-                self._machine_of(loop),
+                machine,
                 padded(nbytes, program.nchunks),
                 launch=self._launch,
                 process_gpus=self._process_gpus,
@@ -175,6 +156,24 @@ class SimExecutor(Executor):
                 exact_to_us=exact_to_us,
             ).time_us
 
+        samples = self._samples(time_us, repeats)
+        us = sum(samples) / len(samples) if self._cross else samples[0]
+        # A copy onto its own memory is carried out like any other: in place costs the same.
+        out_of_place, in_place = (
+            us if program.out_of_place else None,
+            us if program.in_place else None,
+        )
+        in_place_samples = samples if in_place is not None else ()
+        return Timing(out_of_place, in_place, samples, "sim", samples_us_ip=in_place_samples)
+
+    def _as_run(
+        self, program: Program, knobs: Knobs, loop: StepLoop
+    ) -> tuple[Program, Knobs, StepLoop, MachineClass]:
+        """What is simulated for a call, and its costs."""
+        return program, knobs, loop, self._machine_of(loop)
+
+    def _samples(self, time_us: Callable[..., float], repeats: int) -> tuple[float, ...]:
+        """The times in us of ``repeats`` calls, or of calls at many moments of cross traffic."""
         if self._cross is None:
             return (time_us(self._network),) * repeats
         samples = []
