@@ -7,7 +7,7 @@ it from below, until it is proved, time is up, or the user interrupts.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tuccl.sketches.sketch import Sketch
@@ -151,7 +151,7 @@ def _half(
     symmetry = sketch_symmetry(collective, sketch, planned, chunks_per_rank)
     chunks = representative_chunks(collective, sketch, planned, chunks_per_rank, symmetry)
     own_chunks_first = sketch.own_chunks_first and not reverse
-    connections = sketch.switch_strategy[0] if sketch.switch_strategy else ""
+    connections = next(iter(sketch.switch_strategy), "")  # TACCL reads the first alone
     search = _Search(Problem(planned, chunks, symmetry, own_chunks_first, connections), budget)
     sends = search.run()
     messages = retime(search.problem.messages(sends), planned)
@@ -186,24 +186,29 @@ class _Search:
         try:
             self.bound = max(HeadsAndTails(self.problem).reach())
             self._keep(heuristic_sends(self.problem), "heuristic")
-            for stage in self._stages():
-                if self.open:
-                    stage()
-                if stage == self._polish and self.problem.connections:
-                    self._connections()
+            if sum(len(chunk.links) for chunk in self.problem.chunks) <= _MOST_SENDS:
+                self._solve()
+            else:
+                self.budget.report(
+                    f"more than {_MOST_SENDS} possible sends: only merged, not solved"
+                )
+                if self.problem.merges and self.open:
+                    self._merge(self.sends)
         except KeyboardInterrupt:  # outside a run of the solver; runs see to it themselves
             if not self.sends:
                 raise
             self.budget.interrupted = True
         return self.sends
 
-    def _stages(self) -> list[Callable[[], object]]:
-        if sum(len(chunk.links) for chunk in self.problem.chunks) > _MOST_SENDS:
-            self.budget.report(f"more than {_MOST_SENDS} possible sends: only merged, not solved")
-            return [lambda: self._merge(self.sends)] if self.problem.merges else []
-        if self.problem.merges:
-            return [self._relax, self._route, self._order, self._polish, self._contiguity]
-        return [self._relax, self._order, self._polish]
+    def _solve(self) -> None:
+        merges = self.problem.merges
+        for stage in (self._relax, *([self._route] if merges else []), self._order, self._polish):
+            if self.open:
+                stage()
+        if self.problem.connections:
+            self._connections()
+        if merges and self.open:
+            self._contiguity()
 
     @property
     def open(self) -> bool:
