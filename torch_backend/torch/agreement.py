@@ -6,7 +6,7 @@ import hashlib
 import tempfile
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -64,13 +64,17 @@ def agree_on_table(
 ) -> Table | Refusal:
     """Return the table that every rank has proven to hold, or why there is none.
 
+    Only rank 0 knows its folder.
+
     ``note`` is what rank 0 knows of a table that is not among ``tables``.
 
     Raises:
         dist.DistStoreError: a rank did not answer within the store's time.
     """
+    folder = Path()
     if rank == 0:
-        store.set("table", _offer(tables, size, note))
+        offer, folder = _offer(tables, size, note)
+        store.set("table", offer)
     answer = store.get("table")
     if answer[:1] != _YES:
         return Refusal(answer[1:].decode(errors="replace"))
@@ -81,7 +85,7 @@ def agree_on_table(
     reason = vote(store, "digest", rank, size, message, stored is not None)
     if stored is None or reason is not None:
         return Refusal(reason or message)
-    return stored
+    return replace(stored, folder=folder)
 
 
 def vote(
@@ -102,20 +106,21 @@ def vote(
     return None
 
 
-def _offer(tables: Sequence[str | Path], size: int, note: str) -> bytes:
-    """Value that rank 0 puts into the store: a table for ``size`` ranks, or why there is none."""
+def _offer(tables: Sequence[str | Path], size: int, note: str) -> tuple[bytes, Path]:
+    """What rank 0 puts into the store, a table or why there is none, and the table's folder."""
     others: list[int] = []
     try:
         for folder in map(Path, tables):
             stored = load_table(folder)
             if stored.lookup.ranks == size:
-                return _YES + _pack(stored, folder)
+                return _YES + _pack(stored, folder), folder.resolve()
             others.append(stored.lookup.ranks)
     except (InputError, OSError) as error:
-        return _NO + str(error).encode()[:1000]
+        return _NO + str(error).encode()[:1000], Path()
+    why = f"no table is for {size} ranks, only for {sorted(set(others))}"
     if not others:
-        return _NO + (note or "no table is named (TUCCL_TABLE, or pg_options)").encode()[:1000]
-    return _NO + f"no table is for {size} ranks, only for {sorted(set(others))}".encode()
+        why = note or "no table is named (TUCCL_TABLE, or pg_options)"
+    return _NO + why.encode()[:1000], Path()
 
 
 def _pack(stored: Table, folder: Path) -> bytes:

@@ -14,7 +14,6 @@ import torch.distributed as dist
 
 from tuccl.errors import TucclError
 from tuccl.execution import Group, PeerListener
-from tuccl.runtime import load_table
 from tuccl.torch.agreement import Refusal, agree_on_table, present_tables, vote
 from tuccl.torch.gpus import GpuCollectives
 from tuccl.torch.group import TucclGroup
@@ -116,19 +115,13 @@ def _programs(
         if store.get("adapt") == b"1" and size > 1:
             control = dist.PrefixStore("control/", store)
             meeting = _meet(control, rank, {0} if rank else set(range(1, size)))
-            programs.adapt(group, meeting, _folder(tables, size) if rank == 0 else "")
+            programs.adapt(group, meeting)
     except TucclError as error:
         message = str(error)
     reason = vote(store, "connections", rank, size, message, message == "connected")
     if group is None or reason is not None:
         return Refusal(reason or message)
     return programs, group
-
-
-def _folder(tables: Sequence[str | Path], size: int) -> str:
-    """Return where the table is that rank 0 offered."""
-    ours = (table for table in map(Path, tables) if load_table(table).lookup.ranks == size)
-    return str(next(ours).resolve())
 
 
 def _meet(store: dist.Store, rank: int, peers: set[int]) -> Meeting:

@@ -76,12 +76,13 @@ class TablePrograms:
         self._candidates = [c for entry in stored.lookup.entries for c in entry.candidates]
         self._choices: GroupChoices | None = None
 
-    def adapt(self, group: Group, meeting: Meeting, folder: str) -> None:
+    def adapt(self, group: Group, meeting: Meeting) -> None:
         """Let choices change as times do; all ranks join rank 0 before their first call.
 
-        Rank 0 keeps the times in the table's ``folder``.
+        Rank 0 keeps the times in the table's folder.
         """
         text, links = table_text(self._stored.lookup).decode(), self._link_shares()
+        folder = str(self._stored.folder) if self._rank == 0 else ""
         self._choices = GroupChoices(
             group, self.ranks, *meeting, text, folder, *links, interface() or ""
         )
