@@ -102,7 +102,7 @@ void what_was_sent_arrives_though_its_sender_leaves() {
   receiver.begin_call(1, {0});
   receiver.write(0);
   std::thread leaves([&] {
-    sender.settle();
+    sender.flush();
     sender.abandon();
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));

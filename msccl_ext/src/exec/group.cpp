@@ -203,7 +203,7 @@ void Group::fail_all(const std::string& why) {
     if (head_ || !queue_.empty())
       sockets_->give_up(why);
     else
-      sockets_->settle();
+      sockets_->flush();
     sockets_->abandon();
   }
   if (head_) queue_.push_front(std::exchange(head_, nullptr));

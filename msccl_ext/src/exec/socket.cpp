@@ -31,7 +31,7 @@ constexpr int kUnixBuffer = 1 << 20;
 constexpr std::size_t kKeptCalls = 64;
 constexpr int kTurns = 8;                // readings of one peer before the next
 constexpr std::uint64_t kLongest = 500;  // of a peer's last words
-constexpr std::chrono::seconds kSettles{2};
+constexpr std::chrono::seconds kLongestFlush{2};
 
 bool passes(int code) { return code == EAGAIN || code == EWOULDBLOCK || code == EINTR; }
 
@@ -190,12 +190,12 @@ void Sockets::give_up(const std::string& why) noexcept {
   abandon();
 }
 
-void Sockets::settle() const noexcept {
+void Sockets::flush() const noexcept {
   const auto on_its_way = [](const Connection& w) {
     int left = 0;
     return w.on_network && ::ioctl(w.socket.get(), SIOCOUTQ, &left) == 0 && left > 0;
   };
-  const auto until = std::chrono::steady_clock::now() + kSettles;
+  const auto until = std::chrono::steady_clock::now() + kLongestFlush;
   while (std::ranges::any_of(connections_, on_its_way) && std::chrono::steady_clock::now() < until)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }

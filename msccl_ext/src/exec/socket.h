@@ -53,7 +53,7 @@ class Sockets final : public MessageTransport {
   void give_up(const std::string& why) noexcept;
   /// Waits until TCP has delivered what was written, 2 s at most. Closing a socket at which
   /// something is unread, a peer's next call for one, throws away what is still on its way.
-  void settle() const noexcept;
+  void flush() const noexcept;
   /// Begins a call and sends its `digest` (exec/call_digest.h) to `peers`. The group fails where a
   /// peer sends another digest of the same call.
   void begin_call(std::uint64_t digest, const std::set<int>& peers);
