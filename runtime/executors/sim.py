@@ -169,7 +169,7 @@ class SimExecutor(Executor):
     def _as_run(
         self, program: Program, knobs: Knobs, loop: StepLoop
     ) -> tuple[Program, Knobs, StepLoop, MachineClass]:
-        """What is simulated for a call, and its costs."""
+        """The program, the knobs and the loop simulated for a call, and their costs."""
         return program, knobs, loop, self._machine_of(loop)
 
     def _samples(self, time_us: Callable[..., float], repeats: int) -> tuple[float, ...]:

@@ -107,7 +107,7 @@ def vote(
 
 
 def _offer(tables: Sequence[str | Path], size: int, note: str) -> tuple[bytes, Path]:
-    """What rank 0 puts into the store, a table or why there is none, and the table's folder."""
+    """Rank 0's entry for the store, a table or why there is none, and the table's folder."""
     others: list[int] = []
     try:
         for folder in map(Path, tables):
