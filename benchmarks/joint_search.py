@@ -11,8 +11,9 @@ point is simulated, or its lower bound (`least_us`) is above a time that another
 search gets the same space and budget, and seeds: --seeds the default search, --other-seeds others,
 half as many where times are noisy; 0 leaves both out. It begins from the default alone (cold); `+`
 marks those that begin with 30 points whose knobs suit the size, as `tune` begins them. Regret is
-the time of the point that a search ends with over the best, less one. --without-estimators leaves
-out the searches by Optuna's estimator, which take hours.
+the time of what a table would hold over the best, less one: of the point that a search ends with,
+or of the default of `tune --on sim`, NCCL's own choice, where that is faster. --without-estimators
+leaves out the searches by Optuna's estimator, which take hours.
 
 The list: the default search with 100 evaluations over the candidates by name, as tables were made
 before sketches had parameters for dimensions; its time over that of the space with parameters.
@@ -221,7 +222,7 @@ def cell(job: Job, path: Path) -> Cell:
 
 def best_of(call: SimulatedCall, *, exhaustive: bool) -> Cell:
     """The best point that long searches find, or the grid has."""
-    best = call.default_us, call.space.default
+    best = math.inf, call.space.default
     for name in LONG_SEARCHES:
         search = ALL_SEARCHES[name](call.space)
         run_search(search, call.samples, LONG)
@@ -236,6 +237,8 @@ def best_of(call: SimulatedCall, *, exhaustive: bool) -> Cell:
     us, point = best
     choice = point.choice
     name = f"{choice.method} on {choice.sketch}, {point.protocol} x {point.channels}"
+    if call.default_us < us:
+        us, name = call.default_us, "NCCL's own choice"
     return Cell(grid, simulated, us, name, call.default_us)
 
 
@@ -307,12 +310,12 @@ def regrets(call: SimulatedCall, result: Cell, job: Job) -> None:
 def bests(
     call: SimulatedCall, name: str, seed: int, first: Sequence[Point], budgets: Sequence[int]
 ) -> list[float]:
-    """The best time in us that a search has met when each of the rising budgets was spent."""
+    """The time in us of what a table would hold when each of the rising budgets was spent."""
     search = ALL_SEARCHES[name.removesuffix("+")](call.space, seed=seed, first=first)
     found = list[float]()
     for spent, budget in pairwise((0, *budgets)):
         run_search(search, call.samples, budget - spent)
-        found.append(search.best_us)
+        found.append(min(search.best_us, call.default_us))
     return found
 
 
@@ -324,7 +327,8 @@ def noise(call: SimulatedCall, result: Cell, job: Job) -> None:
             result.slower[key] = 0
             for seed in range((job.other_seeds + 1) // 2):
                 us, taken = noisy_choice(call, name, Noise(call, seed, sigma))
-                result.noisy.setdefault(key, []).append(us / result.best_us - 1)
+                held_us = us if taken else call.default_us
+                result.noisy.setdefault(key, []).append(held_us / result.best_us - 1)
                 result.slower[key] += taken and us > 1.01 * call.default_us
 
 

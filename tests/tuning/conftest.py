@@ -29,7 +29,7 @@ from tuccl.tuning.searches.space import Point, Space
 DEFAULT_KNOBS = ("Simple", 1, 512, 4 << 20)
 
 
-def small_space() -> Space:
+def small_space(nbytes: int = 1 << 30) -> Space:
     """Three methods, two sketches, three chunkings; one method has holes."""
     channels: dict[ScheduleChoice, dict[str, tuple[int, ...]]] = {}
     for sketch in ("pruned", "full-mesh"):
@@ -41,13 +41,14 @@ def small_space() -> Space:
                 legal = tuple(c for c in CHANNELS if c <= most)
                 protocols = PROTOCOLS if sketch == "pruned" else PROTOCOLS[:2]
                 channels[ScheduleChoice(sketch, method, chunks)] = {p: legal for p in protocols}
-    return Space(channels, Point(ScheduleChoice("full-mesh", "ring", 1), *DEFAULT_KNOBS))
+    default = Point(ScheduleChoice("full-mesh", "ring", 1), *DEFAULT_KNOBS)
+    return Space(channels, default, nbytes=nbytes)
 
 
 def tiny_space() -> Space:
     """One choice, one channel count: a few hundred points."""
     choice = ScheduleChoice("full-mesh", "ring", 1)
-    return Space({choice: {"Simple": (1,)}}, Point(choice, *DEFAULT_KNOBS))
+    return Space({choice: {"Simple": (1,)}}, Point(choice, *DEFAULT_KNOBS), nbytes=1 << 30)
 
 
 class Surface:

@@ -66,3 +66,13 @@ def test_a_buffer_suits_that_a_chunk_fills_a_few_times() -> None:
     first = suited_points(middle, CHOICES[1])[0]
     passes = (1 << 22) / 8 / (first.buffer_bytes * 15 / 128)
     assert 2 < passes < 8
+
+
+def test_few_threads_suit_small_chunks_with_ll128_alone() -> None:
+    threads: dict[str, list[int]] = {}
+    for nbytes in (1 << 14, 1 << 19, 1 << 26):
+        for point in suited_points(space(nbytes), CHOICES[1]):
+            if point.channels == 1:
+                threads.setdefault(point.protocol, []).append(point.threads)
+    assert threads["LL128"] == sorted(set(threads["LL128"]))
+    assert set(threads["LL"]) == {512}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 
+from tuccl.tuning.searches.initial_knobs import most_passes
 from tuccl.tuning.searches.measurements import Measurements
 from tuccl.tuning.searches.space import Dimension, Point, Space
 from tuccl.tuning.searches.tie_break import with_default_knobs
@@ -50,7 +51,9 @@ def _slide(
         index, level = space.indices(best)[dimension.name] + step, 0
         while 0 <= index < dimension.size:
             moved = _moved(space, best, dimension, index)
-            if _is_elsewhere(space, moved, dimension, index):
+            if _is_elsewhere(space, moved, dimension, index) or (
+                dimension.name == "buffer" and most_passes(space, moved) == most_passes(space, best)
+            ):
                 index += step
                 continue
             if (yield from _better(measurements, best, moved)) == moved:

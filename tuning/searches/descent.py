@@ -139,7 +139,7 @@ class DescentSearch(Search):
         None where that is slower than ``most_us``.
         """
         for point in self.measurements.ranked():
-            keys = {(point.choice,), (point.choice.method, self.measurements.us(point))}
+            keys = {(point.choice,), (point.knobs, self.measurements.us(point))}
             if not keys & started:
                 if self.measurements.us(point) > most_us:
                     return None
