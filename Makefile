@@ -23,12 +23,13 @@ fuzz = @mkdir -p build/fuzz-$1 && build/fuzz/fuzz_$1 -max_total_time=$(FUZZ_SECO
 demo: setup
 	sh examples/demo.sh build/demo
 
-ci: check docs wheel-test test
+ci:
+	.ci/run
 
 test: setup cpp mpi torch postgresql
 	ctest --test-dir $(SANITIZED) -j 2 --output-on-failure --timeout 300
 	ctest --test-dir $(THREADED) -j 2 --output-on-failure --timeout 300
-	$(RUN) pytest -n 2 --dist worksteal --durations 25 --durations-min 10
+	$(RUN) pytest -n 3 --dist worksteal --durations 25 --durations-min 10
 
 check: setup
 	$(RUN) ruff check .
