@@ -23,8 +23,10 @@ fuzz = @mkdir -p build/fuzz-$1 && build/fuzz/fuzz_$1 -max_total_time=$(FUZZ_SECO
 demo: setup
 	sh examples/demo.sh build/demo
 
+# Stage by stage, each with its seconds.
 ci:
-	.ci/run
+	@for stage in check docs wheel-test test; do \
+	  start=$$(date +%s); $(MAKE) $$stage || exit; echo "make $$stage: $$(($$(date +%s) - start)) s"; done
 
 test: setup cpp mpi torch postgresql
 	ctest --test-dir $(SANITIZED) -j 2 --output-on-failure --timeout 300

@@ -16,6 +16,7 @@ from tuccl import __version__
 from tuccl.cli.arguments import add_json
 from tuccl.cli.output import print_json
 from tuccl.cli.verbs.log_report import judge_log
+from tuccl.cli.verbs.transports import print_transports
 from tuccl.emulation.netns import check_privilege
 from tuccl.errors import TucclError, Unavailable
 from tuccl.runtime.executors import cuda_devices, find_mpis
@@ -47,6 +48,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a job's output with NCCL_DEBUG=INFO (- for standard input): whether its ranks loaded "
         "and used the plugins; exit 1 where not",
     )
+    parser.add_argument(
+        "--transports",
+        action="store_true",
+        help="how ranks reach each other (shared memory, CMA, TCP, RDMA), the transport that NCCL, "
+        "Open MPI, MPICH, Gloo and tuccl take there, what changes it; exit 1 where one has none",
+    )
+    parser.add_argument(
+        "--ranks", type=int, default=2, metavar="N", help="with --transports: N ranks here (2)"
+    )
+    parser.add_argument(
+        "--enter",
+        action="append",
+        metavar="WORDS",
+        help="with --transports: what enters a rank's container or host, once a rank "
+        '(--enter "docker exec c0" --enter "ssh node2")',
+    )
+    parser.add_argument(
+        "--pids", metavar="LIST", help="with --transports: the ranks that run here as P,Q,..."
+    )
     add_json(parser)
 
 
@@ -54,6 +74,8 @@ def run(args: argparse.Namespace) -> int:
     """Print the checks; 1 where something every user needs is missing."""
     if args.log is not None:
         return judge_log(args.log, as_json=args.json)
+    if args.transports:
+        return print_transports(args.ranks, args.enter, args.pids, as_json=args.json)
     checks = [*packages(), *machine()]
     if args.json:
         print_json({"version": __version__, "checks": [asdict(c) for c in checks]})

@@ -1,4 +1,4 @@
-"""Probes that run: agents on hosts, RDMA's perftest, copies between GPUs."""
+"""Probes that run: agents on hosts and of ranks, RDMA's perftest, copies between GPUs."""
 
 from typing import TYPE_CHECKING
 
@@ -11,12 +11,22 @@ if TYPE_CHECKING:
     )
     from tuccl.runtime.probing.peer_copies import PeerCopies, read_peer_copies, run_peer_copies
     from tuccl.runtime.probing.perftest import PerftestProber, read_write_bw, read_write_lat
+    from tuccl.runtime.probing.transports import (
+        JobTransports,
+        RankPair,
+        enter_process,
+        probe_transports,
+    )
 
 __all__ = [
     "AgentProber",
+    "JobTransports",
     "PeerCopies",
     "PerftestProber",
+    "RankPair",
     "agent_words",
+    "enter_process",
+    "probe_transports",
     "read_peer_copies",
     "read_write_bw",
     "read_write_lat",
