@@ -88,10 +88,11 @@ def lines_of(checks: Sequence[Check], width: int) -> Iterator[str]:
     """Yield a line for each check, wrapped to ``width`` columns where no path is longer."""
     names = max(len(check.name) for check in checks)
     for check in checks:
-        state = "found" if check.found else "missing"
+        needed = check.needed_for == EVERY_VERB
+        state = "found" if check.found else "missing" if needed else "optional"
         facts = [check.found or check.needed_for]
         facts += [f"for {check.needed_for}"] if check.found else [check.remedy]
-        begin = f"{state:<7}  {check.name:<{names}}  "
+        begin = f"{state:<8}  {check.name:<{names}}  "
         yield from textwrap.wrap(
             begin + "; ".join(fact for fact in facts if fact),
             max(width, len(begin) + 20),
@@ -108,9 +109,13 @@ def packages() -> list[Check]:
         ("networkx", "sketch, synth, tune", "pip install networkx"),
         ("optuna", "tune", "pip install 'optuna>=5'"),
         ("rich", "progress of tune, compare", "pip install rich"),
-        ("scipy", "calibrate", "pip install 'tuccl[fit]'"),
-        ("ortools", "synth --method taccl, fewstep", "pip install 'tuccl[solver]'"),
-        ("matplotlib", "plots in reports", "pip install 'tuccl[plot]'"),
+        ("scipy", "calibrate", "pip install scipy"),
+        (
+            "ortools",
+            "fewstep (often the fastest at small sizes) and taccl",
+            "pip install 'ortools==9.15.*'",
+        ),
+        ("matplotlib", "plots in reports", "pip install matplotlib"),
         ("torch", "the torch.distributed backend", "pip install torch"),
     ]
     here = Check("tuccl", f"{__version__}, Python {sys.version.split()[0]}", EVERY_VERB, "")
