@@ -66,7 +66,7 @@ def _with_port(part: Topology, gbs: float) -> Topology:
     links = [link for link in part.links if not {link.src, link.dst} & nics]
     port = Node(_PORT, "nic", host=part.gpus[0].host, model=_PORT, port_gbs=gbs)
     links += [
-        Link(gpu.id, _PORT, "pcie", gbs, 0.0, duplex=True, source="of the cell's port")
+        Link(gpu.id, _PORT, "pcie", gbs, 0.0, duplex=True, assumed=True, source="its port's")
         for gpu in part.gpus
     ]
     return msgspec.structs.replace(part, nodes=(*nodes, port), links=tuple(links))

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         RankPair,
         enter_process,
         probe_transports,
+        read_cells,
     )
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "agent_words",
     "enter_process",
     "probe_transports",
+    "read_cells",
     "read_peer_copies",
     "read_write_bw",
     "read_write_lat",

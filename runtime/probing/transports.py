@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from tuccl.errors import InputError
+from tuccl.files import decode_reason
 from tuccl.runtime.probing import agent
 from tuccl.runtime.probing.agents import AgentProcess, agent_words
 
@@ -18,6 +19,7 @@ _LOOPBACK = "127.0.0.1"
 _MOST_RANKS = 64  # each pair is probed
 _MOST_ENVIRONMENT = 1 << 20
 _VARIABLES = ("NCCL_", "OMPI_MCA_", "UCX_", "MPIR_", "GLOO_", "TUCCL_HOSTID")
+_ONE_HOST = "P2P or SHM"
 _LITTLE_SHM = 1 << 30  # bytes of /dev/shm: NCCL and the MPIs take tens of MB a rank
 
 
@@ -141,6 +143,43 @@ def probe_transports(
     return JobTransports(tuple(found), tuple(pairs))
 
 
+def read_cells(data: bytes, where: str) -> tuple[list[list[int]], float, float]:
+    """Return ranks that NCCL counts to one host, and the rate and latency between such cells.
+
+    Args:
+        data: What ``tuccl doctor --transports --json`` prints.
+        where: For messages.
+
+    Returns:
+        The cells, each with its ranks; GB/s and us as measured, the slowest; 0 for one cell.
+
+    Raises:
+        InputError: it is something else, or two cells do not reach each other.
+    """
+    try:
+        found = msgspec.json.decode(data, type=JobTransports)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(
+            f"{where}: {decode_reason(error, JobTransports)}; expected the output of "
+            "tuccl doctor --transports --json"
+        ) from None
+    cell_of = list(range(len(found.ranks)))
+    apart = []
+    for pair in found.pairs:
+        a, b = pair.ranks
+        if not 0 <= a < b < len(cell_of):
+            raise InputError(f"{where}: ranks {a} and {b}: expected two of {len(cell_of)}, rising")
+        if any(t.library == "NCCL" and t.name == _ONE_HOST for t in pair.transports):
+            joined, into = cell_of[b], cell_of[a]
+            cell_of = [into if cell == joined else cell for cell in cell_of]
+        elif pair.facts.tcp_gbs is None or pair.facts.tcp_us is None:
+            raise InputError(f"{where}: ranks {a} and {b} do not reach each other")
+        else:
+            apart.append((pair.facts.tcp_gbs, pair.facts.tcp_us / 2))
+    cells = [[r for r, of in enumerate(cell_of) if of == cell] for cell in sorted({*cell_of})]
+    return cells, min((g for g, _ in apart), default=0), max((us for _, us in apart), default=0)
+
+
 def enter_process(pid: int) -> tuple[list[str], dict[str, str]]:
     """Return the words that enter a process's namespaces, and what libraries' variables it has.
 
@@ -183,7 +222,7 @@ def _nccl(a: RankFacts, b: RankFacts, pair: PairFacts) -> Transport:
         change = "--shm-size=1g: /dev/shm has little room" if little else ""
         if off:
             return _nccl_network(a, b, pair, "NCCL_SHM_DISABLE=1", "unset NCCL_SHM_DISABLE")
-        return Transport("NCCL", "P2P or SHM", "one host, one /dev/shm", change)
+        return Transport("NCCL", _ONE_HOST, "one host, one /dev/shm", change)
     if not _same_kernel(a, b):
         return _nccl_network(a, b, pair, "two machines", "")
     if one_host:

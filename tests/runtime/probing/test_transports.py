@@ -15,6 +15,7 @@ from tuccl.errors import InputError, TucclError, Unavailable
 from tuccl.runtime.executors.mpi_find import Mpi, find_mpi
 from tuccl.runtime.executors.mpi_launch import Launch
 from tuccl.runtime.probing import RankPair, probe_transports
+from tuccl.topology import load_topology
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root")
 
@@ -168,3 +169,19 @@ def test_a_rank_that_is_gone_is_named() -> None:
         probe_transports([[], ["sh", "-c", "exit 3", "sh"]])
     with pytest.raises(InputError, match="expected 2"):
         probe_transports([[]])
+
+
+def test_ranks_that_share_no_memory_become_hosts(tuccl: Tuccl, tmp_path: Path) -> None:
+    shm = "unshare -m sh -c 'mount -t tmpfs none /dev/shm; exec \"$@\"' sh"
+    answer = tuccl("doctor", "--transports", "--json", *("--enter", "") * 3, "--enter", shm)
+    (tmp_path / "ranks.json").write_text(answer.out)
+    host, cells = tmp_path / "host.json", tmp_path / "cells.json"
+    assert tuccl("probe", "--profile", "v100x4", "-o", host).code == 0
+    split = ("probe", "--from", host, "--cells", tmp_path / "ranks.json")
+    assert tuccl(*split, "-o", cells).code == 0
+    topology = load_topology(cells)
+    assert [topology.gpus_of(each) for each in topology.hosts] == [(0, 1, 2), (3,)]
+    assert {link.origin for link in topology.links if link.kind == "network"} == {"measured"}
+    (tmp_path / "ranks.json").write_text('{"ranks": [], "pairs": 3}')
+    answer = tuccl(*split)
+    assert answer.code == 2 and "tuccl doctor --transports --json" in answer.err
