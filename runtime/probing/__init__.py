@@ -9,8 +9,8 @@ if TYPE_CHECKING:
         AgentProber,
         agent_words,
     )
-    from tuccl.runtime.probing.peer_copies import PeerCopies, read_peer_copies, run_peer_copies
-    from tuccl.runtime.probing.perftest import PerftestProber, read_write_bw, read_write_lat
+    from tuccl.runtime.probing.peer_copies import run_peer_copies
+    from tuccl.runtime.probing.perftest import PerftestProber
     from tuccl.runtime.probing.transports import (
         JobTransports,
         RankPair,
@@ -22,16 +22,12 @@ if TYPE_CHECKING:
 __all__ = [
     "AgentProber",
     "JobTransports",
-    "PeerCopies",
     "PerftestProber",
     "RankPair",
     "agent_words",
     "enter_process",
     "probe_transports",
     "read_cells",
-    "read_peer_copies",
-    "read_write_bw",
-    "read_write_lat",
     "run_peer_copies",
 ]
 
