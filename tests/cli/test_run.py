@@ -16,7 +16,8 @@ from tests.fake_nccl_tests import make_fakes
 from tests.runtime.conftest import HAND
 from tests.runtime.nccl.test_nccl_table import nccl_table
 from tuccl.cli import main
-from tuccl.runtime import load_table, plugin_path, save_table
+from tuccl.runtime import load_table, save_table
+from tuccl.runtime.jobs import plugin_path
 from tuccl.topology import (
     join,
     keep_gpus,
