@@ -38,6 +38,7 @@ check: setup
 	$(RUN) ruff format --check .
 	@$(RUN) clang-format --dry-run --Werror $(CPP_FILES)
 	$(RUN) mypy
+	$(RUN) mypy --config-file benchmarks/mypy.ini benchmarks/*.py
 
 format: setup
 	$(RUN) ruff check --fix . && $(RUN) ruff format .
