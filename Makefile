@@ -23,18 +23,22 @@ fuzz = @mkdir -p build/fuzz-$1 && build/fuzz/fuzz_$1 -max_total_time=$(FUZZ_SECO
 demo: setup
 	sh examples/demo.sh build/demo
 
-ci: check docs wheel-test test
+# Stage by stage, each with its seconds.
+ci:
+	@for stage in check docs wheel-test test; do \
+	  start=$$(date +%s); $(MAKE) $$stage || exit; echo "make $$stage: $$(($$(date +%s) - start)) s"; done
 
 test: setup cpp mpi torch postgresql
 	ctest --test-dir $(SANITIZED) -j 2 --output-on-failure --timeout 300
 	ctest --test-dir $(THREADED) -j 2 --output-on-failure --timeout 300
-	$(RUN) pytest -n 2 --dist worksteal --durations 25 --durations-min 10
+	$(RUN) pytest -n 3 --dist worksteal --durations 25 --durations-min 10
 
 check: setup
 	$(RUN) ruff check .
 	$(RUN) ruff format --check .
 	@$(RUN) clang-format --dry-run --Werror $(CPP_FILES)
 	$(RUN) mypy
+	$(RUN) mypy --config-file benchmarks/mypy.ini benchmarks/*.py
 
 format: setup
 	$(RUN) ruff check --fix . && $(RUN) ruff format .

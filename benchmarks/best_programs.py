@@ -243,9 +243,10 @@ def compared(final: FinalRound, known: Others) -> Iterator[Row]:
     for in_place, placement in ((False, "out"), (True, "in")):
         other_us, other = known.best(final.nbytes, in_place)
         times = [
-            (us, f"{f.point.choice.method}, {f.point.protocol}, {f.point.channels}ch")
+            (us, f"{f.choice.method}, {f.knobs.protocol}, {f.knobs.channels}ch")
             for f in final.candidates
-            if (us := f.timing.time_us_ip if in_place else f.timing.time_us) is not None
+            if f.choice is not None
+            and (us := f.timing.time_us_ip if in_place else f.timing.time_us) is not None
         ]
         if times and other_us < math.inf:
             us, name = min(times)

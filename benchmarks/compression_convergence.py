@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from statistics import fmean
+from typing import Any
 
 from report import publish
 
@@ -147,7 +148,7 @@ def trained(method: str, seed: int, epochs: int, data: tuple) -> tuple[float, fl
     return right, sent(numel) / 1e3, gain
 
 
-def hooked(model: object, method: str) -> tuple[object, Callable[[int], float]]:
+def hooked(model: Any, method: str) -> tuple[object, Callable[[int], float]]:  # noqa: ANN401
     """Register the hook of ``method``; return its state, and bytes that a rank gives a step."""
     from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 
@@ -168,7 +169,7 @@ def hooked(model: object, method: str) -> tuple[object, Callable[[int], float]]:
     return state, lambda numel: 8 * int(RATIO * numel)
 
 
-def sent_by_power(model: object) -> int:
+def sent_by_power(model: Any) -> int:  # noqa: ANN401 - PyTorch's
     """Return the values of PowerSGD's two factors, and of vectors, which it sends whole."""
     return sum(
         4 * (p.shape[0] + p.shape[1]) if p.dim() > 1 else p.numel() for p in model.parameters()

@@ -86,7 +86,10 @@ def main() -> None:
 
 
 def run(
-    emulation: Emulation, folder: str, todo: list[tuple[str, float, float]], args: object
+    emulation: Emulation,
+    folder: str,
+    todo: list[tuple[str, float, float]],
+    args: argparse.Namespace,
 ) -> None:
     """Start the ranks, and give the cluster its rates as they get on."""
     environment = {

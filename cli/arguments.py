@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import re
+from difflib import get_close_matches
 
 from tuccl.cli.output import warn
 from tuccl.errors import InputError
@@ -122,7 +124,12 @@ def collectives_of(text: str) -> list[str]:
     names = list(dict.fromkeys(name.strip() for name in text.split(",")))
     for name in names:
         if name not in COLLECTIVES:
-            raise InputError(f"collective {name[:40]!r}: expected one of {', '.join(COLLECTIVES)}")
+            one_word = {each.replace("-", ""): each for each in COLLECTIVES}
+            near = get_close_matches(re.sub("[^a-z]", "", name.lower()), one_word, n=1)
+            hint = f"; did you mean {one_word[near[0]]}?" if near else ""
+            raise InputError(
+                f"collective {name[:40]!r}: expected one of {', '.join(COLLECTIVES)}{hint}"
+            )
     return names
 
 

@@ -262,7 +262,7 @@ def _least_squares() -> Callable[..., Any]:
         from scipy.optimize import least_squares
     except ImportError:
         raise InputError(
-            "calibrate needs scipy, which is not installed: pip install 'tuccl[fit]'"
+            "calibrate needs scipy, which is not installed: pip install scipy"
         ) from None
     solver: Callable[..., Any] = least_squares
     return solver

@@ -23,7 +23,7 @@ _SERIES = ("#2f81f7", "#d9822b", "#8e5bd0", "#3fa45b", "#c2485a")
 _SMALL_BYTES = 1 << 20
 _MOST_LABELS = 16
 _MOST_LINES = 5
-_MISSING = "plots need matplotlib: pip install 'tuccl[plot]'"
+_MISSING = "plots need matplotlib: pip install matplotlib"
 
 
 def plots_available() -> bool:

@@ -17,7 +17,7 @@ from tuccl.tuning import StoredStudy, importances
 from tuccl.units import format_bytes
 
 _MOST_METHODS = 4
-_HOW_TO_PLOT = "Plots need the extra `plot`: pip install 'tuccl[plot]', then compare again."
+_HOW_TO_PLOT = "Plots need matplotlib: pip install matplotlib, then compare again."
 
 
 def html_report(

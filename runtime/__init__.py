@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         communicator_id,
         find_mpi,
     )
-    from tuccl.runtime.jobs import plugin_path, run_command, run_environment
+    from tuccl.runtime.jobs import run_command, run_environment
     from tuccl.runtime.mscclpp import MscclppExecutor
     from tuccl.runtime.nccl.versions import NCCL_VERSION
     from tuccl.runtime.nccl_tests import NcclTestsExecutor
@@ -89,7 +89,6 @@ __all__ = [
     "explain",
     "find_mpi",
     "load_table",
-    "plugin_path",
     "program_candidate",
     "program_file",
     "reduction_class",

@@ -67,15 +67,15 @@ def _cluster(profile: str, hosts: tuple[int, ...], fabric: str = "single") -> To
 # Of 2 to 16 ranks: alone, even and uneven hosts, hosts of one, tori, meshes without a switch,
 # a line of hosts, switches between hosts.
 FEW_SHAPES = (
-    *("ndv4 2", "dgx-1v 5", "dgx-2 11", "dgx-2 16", "ndv4 1+1", "ndv4 2+1", "v100x4 2+2"),
-    *("ndv4 1+1+1+1", "ndv2 4+3", "dgx-1v 3+3 rail", "ndv4 8+4", "ndv5 4+4+2 clos"),
-    *("dgx-2 9+4", "torus 3x3", "torus 3x5", "cube-mesh", "random 3", "dgx-h100 7+7"),
+    *("ndv4 2", "dgx-1v 5", "ndv4 1+1", "ndv4 2+1", "v100x4 2+2", "ndv4 1+1+1+1", "ndv2 4+3"),
+    *("dgx-1v 3+3 rail", "torus 3x3", "cube-mesh", "random 3", "ndv5 4+4+2 clos"),
 )
 SOLVED_SHAPES = ("ndv4 2", "dgx-1v 5", "ndv4 2+1", "v100x4 2+2", "torus 3x3")  # by a solver
 ALL_SHAPES = (
     *dict.fromkeys(
         (
             *FEW_SHAPES,
+            *("ndv4 8+4", "dgx-2 9+4", "torus 3x5", "dgx-h100 7+7"),
             *(f"ndv4 {n}" for n in range(2, 9)),
             *(f"dgx-2 {n}" for n in range(9, 17)),
             *(f"dgx-1v {n}" for n in range(2, 9)),

@@ -180,7 +180,7 @@ def taccl_costs(
     Notes:
         microsoft/taccl 426bd1e: inside a node a chunk takes ``int(alpha + beta)`` (generic.py,
         _div_beta_add_alpha); between nodes beta is multiplied by the links out of a node per NIC
-        and cut (cli/common.py); one chunk at a time for each switch port and, from three nodes
+        and cut (cli/arguments.py); one chunk at a time for each switch port and, from three nodes
         on, for each direction of a GPU's links to other nodes (topologies/topology.py).
     """
     if not us_per_unit > 0 or chunk_bytes < 1:

@@ -20,7 +20,6 @@ STAMPS = {
 STALE = {
     "compression_exchanges",
     "estimators",
-    "nccl_agent",
     "plan_mutations",
     "robust_tables",
     "sketch_parameters",

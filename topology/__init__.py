@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from tuccl.lazy import make_lazy
 
 if TYPE_CHECKING:
+    from tuccl.topology.cells import split_into_cells
     from tuccl.topology.clusters import read_cluster
     from tuccl.topology.cross_flows import flows
     from tuccl.topology.cross_traffic import CrossTraffic, load_cross_traffic, residual
@@ -84,6 +85,7 @@ __all__ = [
     "residual",
     "save_topology",
     "signature",
+    "split_into_cells",
 ]
 
 make_lazy(__name__)

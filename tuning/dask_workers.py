@@ -169,7 +169,7 @@ def _client(address: str) -> Iterator[Client]:
     try:
         from distributed import Client
     except ImportError:
-        raise Unavailable("--dask: Dask is not installed: pip install 'tuccl[dask]'") from None
+        raise Unavailable("--dask: Dask is not installed: pip install distributed") from None
     try:
         client = Client(address, timeout=_CONNECT_S, set_as_default=False)
     except (OSError, ValueError) as error:

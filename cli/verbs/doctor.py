@@ -16,6 +16,7 @@ from tuccl import __version__
 from tuccl.cli.arguments import add_json
 from tuccl.cli.output import print_json
 from tuccl.cli.verbs.log_report import judge_log
+from tuccl.cli.verbs.transports import print_transports
 from tuccl.emulation.netns import check_privilege
 from tuccl.errors import TucclError, Unavailable
 from tuccl.runtime.executors import cuda_devices, find_mpis
@@ -47,6 +48,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a job's output with NCCL_DEBUG=INFO (- for standard input): whether its ranks loaded "
         "and used the plugins; exit 1 where not",
     )
+    parser.add_argument(
+        "--transports",
+        action="store_true",
+        help="how ranks reach each other (shared memory, CMA, TCP, RDMA), the transport that NCCL, "
+        "Open MPI, MPICH, Gloo and tuccl take there, what changes it; exit 1 where one has none",
+    )
+    parser.add_argument(
+        "--ranks", type=int, default=2, metavar="N", help="with --transports: N ranks here (2)"
+    )
+    parser.add_argument(
+        "--enter",
+        action="append",
+        metavar="WORDS",
+        help="with --transports: what enters a rank's container or host, once a rank "
+        '(--enter "docker exec c0" --enter "ssh node2")',
+    )
+    parser.add_argument(
+        "--pids", metavar="LIST", help="with --transports: the ranks that run here as P,Q,..."
+    )
     add_json(parser)
 
 
@@ -54,6 +74,8 @@ def run(args: argparse.Namespace) -> int:
     """Print the checks; 1 where something every user needs is missing."""
     if args.log is not None:
         return judge_log(args.log, as_json=args.json)
+    if args.transports:
+        return print_transports(args.ranks, args.enter, args.pids, as_json=args.json)
     checks = [*packages(), *machine()]
     if args.json:
         print_json({"version": __version__, "checks": [asdict(c) for c in checks]})
@@ -66,10 +88,11 @@ def lines_of(checks: Sequence[Check], width: int) -> Iterator[str]:
     """Yield a line for each check, wrapped to ``width`` columns where no path is longer."""
     names = max(len(check.name) for check in checks)
     for check in checks:
-        state = "found" if check.found else "missing"
+        needed = check.needed_for == EVERY_VERB
+        state = "found" if check.found else "missing" if needed else "optional"
         facts = [check.found or check.needed_for]
         facts += [f"for {check.needed_for}"] if check.found else [check.remedy]
-        begin = f"{state:<7}  {check.name:<{names}}  "
+        begin = f"{state:<8}  {check.name:<{names}}  "
         yield from textwrap.wrap(
             begin + "; ".join(fact for fact in facts if fact),
             max(width, len(begin) + 20),
@@ -86,9 +109,13 @@ def packages() -> list[Check]:
         ("networkx", "sketch, synth, tune", "pip install networkx"),
         ("optuna", "tune", "pip install 'optuna>=5'"),
         ("rich", "progress of tune, compare", "pip install rich"),
-        ("scipy", "calibrate", "pip install 'tuccl[fit]'"),
-        ("ortools", "synth --method taccl, fewstep", "pip install 'tuccl[solver]'"),
-        ("matplotlib", "plots in reports", "pip install 'tuccl[plot]'"),
+        ("scipy", "calibrate", "pip install scipy"),
+        (
+            "ortools",
+            "fewstep (often the fastest at small sizes) and taccl",
+            "pip install 'ortools==9.15.*'",
+        ),
+        ("matplotlib", "plots in reports", "pip install matplotlib"),
         ("torch", "the torch.distributed backend", "pip install torch"),
     ]
     here = Check("tuccl", f"{__version__}, Python {sys.version.split()[0]}", EVERY_VERB, "")

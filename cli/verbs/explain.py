@@ -181,13 +181,13 @@ def study_lines(study: StoredStudy) -> Iterator[str]:
     if not study.best_so_far:
         return
     number, seconds, best_us = study.best_so_far[-1]
-    yield f"# its best, {best_us:.2f} us, was evaluation {number}, after {seconds:.1f} s"
+    yield f"# its best program, {best_us:.2f} us, was evaluation {number}, after {seconds:.1f} s"
     rows = [
         [name, value, us, f"{us / best_us:.2f}x"]
         for name in DIMENSIONS
         for value, us in study.best_by(name).items()
     ]
-    yield columns(["", "best of", "us", "best's us"], rows)
+    yield columns(["", "best of", "us", "us / best"], rows)
     if shares := importances(study):
         text = ", ".join(f"{name} {100 * share:.0f} %" for name, share in shares.items())
         yield f"# importance (PED-ANOVA, of the points tried): {text}"
@@ -196,7 +196,7 @@ def study_lines(study: StoredStudy) -> Iterator[str]:
 def candidate_columns(chosen: Candidate, candidates: Sequence[Candidate]) -> str:
     """Return an entry's candidates as a table: time, SMs, and both against the default's."""
     default = next(c for c in candidates if c.is_default)
-    header = ["", "candidate", "us", "SMs", "default's us", "default's SMs"]
+    header = ["", "candidate", "us", "SMs", "us / default", "SMs / default"]
     rows = [
         [
             ">" if candidate == chosen else "",

@@ -50,7 +50,8 @@ def _lines(path: str) -> Iterator[str]:
         yield from read_lines(sys.stdin)
         return
     if not Path(path).is_file():
-        raise InputError(f"{path}: no such file; expected a job's output with NCCL_DEBUG=INFO")
+        what = "not a regular file" if Path(path).exists() else "no such file"
+        raise InputError(f"{path}: {what}; expected a job's output with NCCL_DEBUG=INFO")
     if Path(path).stat().st_size > _MOST_BYTES:
         raise InputError(f"{path}: over {_MOST_BYTES >> 20} MiB; cut out one run")
     with Path(path).open(errors="replace") as file:

@@ -21,7 +21,8 @@ from tuccl.cli.verbs.joining import (
 )
 from tuccl.cli.verbs.measuring import add_measuring, measure_emulation, measure_topology
 from tuccl.errors import InputError
-from tuccl.files import printable_path
+from tuccl.files import printable_path, read_bounded
+from tuccl.runtime.probing import read_cells
 from tuccl.topology import (
     PROFILES,
     SHAPES,
@@ -37,6 +38,7 @@ from tuccl.topology import (
     probe_local,
     read_cluster,
     signature,
+    split_into_cells,
 )
 from tuccl.topology.merge import MERGE_LEVELS
 from tuccl.topology.profiles import fitting_profiles
@@ -86,6 +88,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "later do, or all of a GPU, as aws-ofi-nccl does",
     )
     parser.add_argument("--gpus", metavar="LIST", help="keep these GPUs of a host: 0-3 or 0,2,4")
+    parser.add_argument(
+        "--cells",
+        metavar="FILE",
+        help="what `tuccl doctor --transports --json` printed for a rank of each GPU: ranks that "
+        "do not share memory there become hosts of their own",
+    )
     parser.add_argument(
         "--nodes", type=int, default=1, metavar="N", help="join N such hosts through their NICs"
     )
@@ -249,6 +257,9 @@ def kept(args: argparse.Namespace, topology: Topology) -> Topology:
     """Return the host of the GPUs that are kept, with NICs merged as the arguments say."""
     if args.gpus is not None:
         topology = keep_gpus(topology, parse_gpus(args.gpus))
+    if args.cells is not None:
+        where = printable_path(args.cells)
+        topology = split_into_cells(topology, *read_cells(read_bounded(args.cells, 1 << 24), where))
     return merge_nics(topology, args.merge_nics) if args.merge_nics else topology
 
 

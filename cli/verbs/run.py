@@ -18,6 +18,7 @@ from tuccl.runtime.jobs import (
     forwarding,
     hosts_of,
     is_table,
+    ranks_in,
     rendezvous_address,
     rendezvous_server,
     shell_block,
@@ -164,6 +165,9 @@ def run_with_table(args: argparse.Namespace, command: list[str], stored: Table) 
         )
     with rendezvous_server(address) as found:
         handing, more = forwarding(command, {**environment, **found})
+        started = ranks_in(command)
+        if started not in (None, stored.lookup.ranks):
+            more += (f"the table is for {stored.lookup.ranks} ranks, CMD starts {started}",)
         warn([*notes, *more])
         say(shell_block(environment))
         if found:

@@ -306,7 +306,7 @@ def without_solver() -> Iterator[str]:
     if importlib.util.find_spec("ortools") is None:
         yield (
             "OR-Tools is not installed: fewstep, often the fastest at small sizes, is not tried; "
-            "pip install 'tuccl[solver]'"
+            "pip install 'ortools==9.15.*'"
         )
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         probe_hosts,
     )
     from tuccl.runtime.jobs.launch import run_command, run_environment, shell_block, window_notes
-    from tuccl.runtime.jobs.launcher import JobLauncher, forwarding, job_launcher
+    from tuccl.runtime.jobs.launcher import JobLauncher, forwarding, job_launcher, ranks_in
     from tuccl.runtime.jobs.log_verdict import Verdict, verdicts
     from tuccl.runtime.jobs.machine_check import changed_machine
     from tuccl.runtime.jobs.nccl_log import (
@@ -75,6 +75,7 @@ __all__ = [
     "plugin_path",
     "plugin_paths",
     "probe_hosts",
+    "ranks_in",
     "read_lines",
     "read_log",
     "rendezvous_address",

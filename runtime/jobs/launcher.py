@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -88,6 +89,20 @@ def forwarding(
     if name in ("sbatch", "salloc", "ssh", "pdsh", "mpirun", "mpiexec"):
         return list(command), (f"{name}: not known how it hands variables on; paste them there",)
     return list(command), ()
+
+
+def ranks_in(command: Sequence[str]) -> int | None:
+    """Return how many ranks an MPI launcher or srun is told to start; None: it does not say.
+
+    >>> ranks_in(["mpirun", "-np", "16", "a.out"]), ranks_in(["srun", "--ntasks=8", "a.out"])
+    (16, 8)
+    >>> ranks_in(["mpirun", "-n", "1", "a.out", ":", "-n", "3", "a.out"])
+    """
+    if Path(command[0]).name.partition(".")[0] not in ("srun", *_MPI_NAMES) or ":" in command:
+        return None
+    words = " ".join(command)
+    found = re.search(r" (?:-np|--np|-n|--ntasks)[ =]?(\d{1,6})(?= |$)", words)
+    return int(found[1]) if found else None
 
 
 def job_launcher(text: str | None, ranks: int) -> JobLauncher:

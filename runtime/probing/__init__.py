@@ -1,4 +1,4 @@
-"""Probes that run: agents on hosts, RDMA's perftest, copies between GPUs."""
+"""Probes that run: agents on hosts and of ranks, RDMA's perftest, copies between GPUs."""
 
 from typing import TYPE_CHECKING
 
@@ -9,17 +9,25 @@ if TYPE_CHECKING:
         AgentProber,
         agent_words,
     )
-    from tuccl.runtime.probing.peer_copies import PeerCopies, read_peer_copies, run_peer_copies
-    from tuccl.runtime.probing.perftest import PerftestProber, read_write_bw, read_write_lat
+    from tuccl.runtime.probing.peer_copies import run_peer_copies
+    from tuccl.runtime.probing.perftest import PerftestProber
+    from tuccl.runtime.probing.transports import (
+        JobTransports,
+        RankPair,
+        enter_process,
+        probe_transports,
+        read_cells,
+    )
 
 __all__ = [
     "AgentProber",
-    "PeerCopies",
+    "JobTransports",
     "PerftestProber",
+    "RankPair",
     "agent_words",
-    "read_peer_copies",
-    "read_write_bw",
-    "read_write_lat",
+    "enter_process",
+    "probe_transports",
+    "read_cells",
     "run_peer_copies",
 ]
 

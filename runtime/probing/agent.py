@@ -1,4 +1,4 @@
-"""Program of a host that is probed: timed messages to other hosts' agents, and answers to theirs.
+"""Program of a host or rank that is probed: timed messages to others' agents, answers to theirs.
 
 It needs nothing but Python: its text is started as ``python3 -c`` on a host. It reads commands, a
 JSON object a line, writes answers alike, and ends when its input does. It listens on the one
@@ -7,6 +7,8 @@ address it is given, and hangs up on whoever does not begin with the run's token
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
 import json
 import os
 import re
@@ -19,6 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 TOKEN_BYTES = 32
@@ -32,6 +35,8 @@ _PILOT_BYTES, _PILOT_S = 1 << 16, 0.03
 _LONG_S = 0.1  # of the longest message that is timed
 _REPEATS = 5
 _MOST_BYTES = 1 << 32
+_RATE_BYTES = 16 << 20
+_NAMESPACES = ("ipc", "mnt", "net", "pid", "user", "uts")
 
 
 class Agent:
@@ -40,6 +45,7 @@ class Agent:
     def __init__(self, token: bytes) -> None:
         """Keep the token that all agents of a run share."""
         self._token = token
+        self._memory = ctypes.create_string_buffer(token, TOKEN_BYTES)  # for `reach` of others
         self._received: dict[int, int] = {}
         self._ended: dict[int, threading.Event] = {}
         self._ways: list[Callable[[str, str, int], list[float]]] = [_icmp, _ping]
@@ -74,6 +80,49 @@ class Agent:
                 self._ways.remove(way)  # not allowed here, or on the path
         with self._connected(address, port, source) as line:
             return [_exchange(line) for _ in range(count + _WARM_UP)][_WARM_UP:], "TCP echo"
+
+    def facts(self) -> dict[str, Any]:
+        """Return what libraries see of this process: names, namespaces, limits, addresses."""
+        shm = Path("/dev/shm")
+        room = os.statvfs(shm) if shm.is_dir() else None
+        return {
+            "pid": os.getpid(),
+            "token_at": ctypes.addressof(self._memory),
+            "hostname": socket.gethostname(),
+            "boot_id": _text("/proc/sys/kernel/random/boot_id"),
+            "namespaces": {name: _link(f"/proc/self/ns/{name}") for name in _NAMESPACES},
+            "shm_device": shm.stat().st_dev if room else None,
+            "shm_bytes": room.f_bavail * room.f_frsize if room else 0,
+            "ptrace_scope": int(_text("/proc/sys/kernel/yama/ptrace_scope") or 0),
+            "cpus": len(os.sched_getaffinity(0)),
+            "quota_cpus": _quota(),
+            "rdma": sorted(_folder("/sys/class/infiniband")),
+            "addresses": _addresses(),
+        }
+
+    def reach(
+        self, pid: int, token_at: int, address: str, port: int, source: str
+    ) -> dict[str, Any]:
+        """Return how this process reaches another: its memory, and it by TCP; or why not."""
+        out: dict[str, Any] = {"cma": self._cma(pid, token_at), "tcp": ""}
+        try:
+            with self._connected(address, port, source) as line:
+                out["tcp_us"] = min(_exchange(line) for _ in range(_ECHOES))
+                us = min(_push(line, _RATE_BYTES) for _ in range(_REPEATS))
+                out["tcp_gbs"] = _RATE_BYTES / us / 1e3
+        except OSError as error:
+            out["tcp"] = str(error)
+        return out
+
+    def _cma(self, pid: int, token_at: int) -> str:
+        """Return why cross-memory attach does not read the other's token; empty where it does."""
+        room = (ctypes.c_char * TOKEN_BYTES)()
+        here = (ctypes.c_size_t * 2)(ctypes.addressof(room), TOKEN_BYTES)  # a struct iovec
+        there = (ctypes.c_size_t * 2)(token_at, TOKEN_BYTES)
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.process_vm_readv(pid, here, 1, there, 1, 0) < 0:
+            return os.strerror(ctypes.get_errno())
+        return "" if room.raw == self._token else "its number is another process's here"
 
     def send(self, address: str, port: int, source: str, flow: int) -> None:
         """Begin to send a flow, until `end`."""
@@ -213,6 +262,48 @@ def _write(line: socket.socket, nbytes: int) -> None:
     while nbytes:
         line.sendall(data[: min(nbytes, len(data))])
         nbytes -= min(nbytes, len(data))
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return ""
+
+
+def _link(path: str) -> str:
+    try:
+        return str(Path(path).readlink())
+    except OSError:
+        return ""
+
+
+def _folder(path: str) -> list[str]:
+    try:
+        return [each.name for each in Path(path).iterdir()]
+    except OSError:
+        return []
+
+
+def _quota() -> float | None:
+    """Return the CPUs that the control group may use, of version 2 or 1; None: all."""
+    words = _text("/sys/fs/cgroup/cpu.max").split() or [
+        _text(f"/sys/fs/cgroup/cpu/cpu.cfs_{part}_us") for part in ("quota", "period")
+    ]
+    return int(words[0]) / int(words[1]) if words[0].isdigit() and words[1].isdigit() else None
+
+
+def _addresses() -> dict[str, str]:
+    """Return the IPv4 address of each interface that has one, loopback last."""
+    found = {}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
+        for _, name in socket.if_nameindex():
+            try:  # SIOCGIFADDR
+                answer = fcntl.ioctl(line, 0x8915, struct.pack("256s", name.encode()[:15]))
+            except OSError:
+                continue
+            found[name] = socket.inet_ntoa(answer[20:24])
+    return dict(sorted(found.items(), key=lambda each: each[1].startswith("127.")))
 
 
 def _family(address: str) -> socket.AddressFamily:

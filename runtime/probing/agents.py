@@ -56,7 +56,7 @@ class AgentProber:
         """
         self._endpoints = endpoints
         self._commands = commands
-        self._agents: list[_Process] = []
+        self._agents: list[AgentProcess] = []
         self._ports: list[list[int]] = []
         self._flows = 0
 
@@ -69,7 +69,7 @@ class AgentProber:
         token = secrets.token_hex(agent.TOKEN_BYTES // 2)
         try:
             for end, command in zip(self._endpoints, self._commands, strict=True):
-                self._agents.append(_Process(end.host, command, token))
+                self._agents.append(AgentProcess(end.host, command, token))
             listening = [
                 [process.ask("listen", address=address) for address in end.addresses]
                 for process, end in zip(self._agents, self._endpoints, strict=True)
@@ -207,10 +207,11 @@ class _Answer(msgspec.Struct):
     error: str | None = None
 
 
-class _Process:
+class AgentProcess:
     """An agent's process: commands in, answers out, read by a thread of its own."""
 
     def __init__(self, host: str, command: Sequence[str], token: str) -> None:
+        """Start ``command``; the agent's answers come to those who hold ``token``."""
         self._host = host[:60]
         # A file: what an agent's launcher leaves behind cannot hold it open.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
@@ -230,6 +231,7 @@ class _Process:
         self._reader.start()
 
     def ask(self, operation: str, **arguments: object) -> Future[Any]:
+        """Return the future answer to a command."""
         future: Future[Any] = Future()
         with self._lock:
             self._next += 1
@@ -241,6 +243,11 @@ class _Process:
         return future
 
     def answer(self, future: Future[Any], kind: Any, limit_s: float = _ANSWER_S) -> Any:  # noqa: ANN401 - a type
+        """Return an answer, of type ``kind``.
+
+        Raises:
+            TucclError: there is none, or another; names the host.
+        """
         try:
             return msgspec.convert(future.result(limit_s), kind)
         except TimeoutError:
@@ -249,11 +256,13 @@ class _Process:
             raise TucclError(f"host {self._host}: bad answer: {error}") from None
 
     def hang_up(self) -> None:
+        """Close the agent's input, at whose end it ends."""
         with contextlib.suppress(OSError):  # it ended, with a command on its way
             if self._process.stdin is not None:
                 self._process.stdin.close()
 
     def end(self) -> None:
+        """Wait for its end, or bring it about."""
         try:
             self._process.wait(3)
         except subprocess.TimeoutExpired:

@@ -201,15 +201,12 @@ def _fastest(problem: _ForwardProblem) -> _Candidate:
     Raises:
         Infeasible: there is none.
     """
-    try:
-        allowed = (each for each in _candidates(problem) if _keeps_rules(problem, each.sends))
-        candidates = [
-            (problem.estimate_us(each.sends), number, each)
-            for number, each in enumerate(allowed)
-            if problem.steps is None or step_count(each.sends) <= problem.steps
-        ]
-    except InputError as missing:
-        raise Infeasible(f"fewstep: {missing}") from None
+    allowed = (each for each in _candidates(problem) if _keeps_rules(problem, each.sends))
+    candidates = [
+        (problem.estimate_us(each.sends), number, each)
+        for number, each in enumerate(allowed)
+        if problem.steps is None or step_count(each.sends) <= problem.steps
+    ]
     if not candidates:
         raise Infeasible(_refusal(problem))
     return min(candidates)[2]
@@ -335,9 +332,17 @@ def instance_of(
 
 
 def _solve(instance: Instance, steps: int, budget: Budget | None) -> KSynchronous:
-    if budget is not None:
-        return solve_k_synchronous(instance, steps, budget)
-    return _solve_briefly(instance, steps)
+    """Return the answer of a search.
+
+    Raises:
+        Infeasible: there is no solver.
+    """
+    try:
+        if budget is not None:
+            return solve_k_synchronous(instance, steps, budget)
+        return _solve_briefly(instance, steps)
+    except InputError as missing:
+        raise Infeasible(f"fewstep: {missing}") from None
 
 
 @lru_cache(maxsize=1024)

@@ -40,7 +40,7 @@ def cp_sat() -> Any:  # noqa: ANN401 - a module
         from ortools.sat.python import cp_model
     except ImportError:
         raise InputError(
-            "OR-Tools is not installed, expected it: pip install tuccl[solver]"
+            "OR-Tools is not installed, expected it: pip install 'ortools==9.15.*'"
         ) from None
     return cp_model
 

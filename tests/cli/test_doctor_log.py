@@ -14,8 +14,8 @@ import pytest
 from tests.runtime.conftest import HAND
 from tests.runtime.nccl.test_nccl_table import nccl_table
 from tuccl.cli import main
-from tuccl.runtime import plugin_path, save_table
-from tuccl.runtime.jobs import read_lines, read_log, verdicts
+from tuccl.runtime import save_table
+from tuccl.runtime.jobs import plugin_path, read_lines, read_log, verdicts
 
 SUBSYSTEMS = "NCCL_DEBUG_SUBSYS=INIT,ENV,TUNING"
 

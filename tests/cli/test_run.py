@@ -16,7 +16,8 @@ from tests.fake_nccl_tests import make_fakes
 from tests.runtime.conftest import HAND
 from tests.runtime.nccl.test_nccl_table import nccl_table
 from tuccl.cli import main
-from tuccl.runtime import load_table, plugin_path, save_table
+from tuccl.runtime import load_table, save_table
+from tuccl.runtime.jobs import plugin_path
 from tuccl.topology import (
     join,
     keep_gpus,
@@ -60,6 +61,8 @@ def test_each_launcher_hands_the_variables_on(
     assert seen["TUCCL_TABLE"] == str(tables.stock) and len(seen["TUCCL_TABLE_SHA256"]) == 64
     told = capsys.readouterr().err
     assert f"export TUCCL_TABLE={tables.stock}" in told and f"{start} " in told
+    ranks = load_table(tables.stock).lookup.ranks
+    assert (f"the table is for {ranks} ranks, CMD starts 2" in told) == (ranks != 2)
     seen = seen_by(tmp_path, "--table", str(tables.programs), "--", start, "-n", "2")
     assert Path(seen["MSCCL_ALGO_DIR"]).is_dir() and "NCCL_TUNER_PLUGIN" not in seen
 

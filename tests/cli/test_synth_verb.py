@@ -12,6 +12,7 @@ import pytest
 
 from tuccl.mscclpp import ExecutionPlan
 from tuccl.program import parse_xml
+from tuccl.synth.few_step.few_step import _solve_briefly
 
 Tuccl = Callable[..., Any]
 
@@ -114,8 +115,27 @@ def test_synth_by_the_solver_says_what_is_proved(
         monkeypatch.setitem(sys.modules, name, None)
     refused = tuccl(*order)
     assert refused.code == 2
-    assert "pip install tuccl[solver]" in refused.err
+    assert "pip install 'ortools==9.15.*'" in refused.err
     assert refused.err.count("\n") == 1
+
+
+def test_without_a_solver_all_else_is_tried(
+    tuccl: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An allreduce within groups of ranks asks for the solver later than other schedules do."""
+    _solve_briefly.cache_clear()
+    for name in ("ortools", "ortools.sat", "ortools.sat.python"):
+        monkeypatch.setitem(sys.modules, name, None)
+    cluster = tmp_path / "t.json"
+    assert tuccl("probe", "--profile", "v100x4", "--nodes", 2, "-o", cluster).code == 0
+    call = (cluster, "-c", "allreduce", "-s", "64K")
+    answer = tuccl("synth", *call, "-o", tmp_path / "p.xml")
+    assert answer.code == 0, answer.err
+    answer = tuccl("tune", *call, "--budget", 20, "-o", tmp_path / "table")
+    assert answer.code == 0, answer.err
+    answer = tuccl("synth", *call, "--method", "fewstep", "-o", tmp_path / "q.xml")
+    assert answer.code == 2
+    assert "OR-Tools is not installed" in answer.err and answer.err.count("\n") == 1
 
 
 def test_synth_keeps_to_the_requested_steps_and_says_what_is_proved(

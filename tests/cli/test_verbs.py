@@ -412,4 +412,4 @@ def test_doctor_fits_the_terminal(
     lines = tuccl("doctor").out.splitlines()
     assert not [x for x in lines if len(x) > width and len(x.split("  ")[-1].split()) > 1]
     assert sum(len(line) > width for line in lines) < len(lines) / 4  # paths stay whole
-    assert lines[0].startswith("found    tuccl ")
+    assert lines[0].startswith("found     tuccl ")

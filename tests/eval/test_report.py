@@ -102,7 +102,7 @@ def test_light_and_dark(page: str) -> None:
 def test_without_matplotlib_it_says_how_to_get_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report_module, "plots_available", lambda: False)
     page = html_report(comparison())
-    assert "pip install 'tuccl[plot]'" in "".join(tree(page).itertext())
+    assert "pip install matplotlib" in "".join(tree(page).itertext())
     assert "<svg" not in page
 
 

@@ -85,11 +85,8 @@ def wrong(program: Program, knobs: Knobs, nbytes: int, **more: Any) -> list[str]
     return out
 
 
-# Few-step's solver is slow, and test_matrix.py has all its collectives computed too.
-@pytest.mark.parametrize(
-    ("method", "name"),
-    [pytest.param(*p, marks=[pytest.mark.slow] if p[0] == "fewstep" else []) for p in PAIRS],
-)
+@pytest.mark.slow  # test_matrix.py computes all of this too, on fewer machines
+@pytest.mark.parametrize(("method", "name"), PAIRS)
 def test_every_method_computes_what_it_should(method: str, name: str) -> None:
     """From 2 to 16 ranks, transfers held back at random; what varies is drawn, seeded."""
     rng = random.Random(f"{method} {name}")

@@ -94,9 +94,8 @@ def test_long_runs_end_when_the_whole_walk_does(protocol: str) -> None:
     for method in QUICK:
         able = find_method(method).collectives
         collective = "allreduce" if "allreduce" in able else "allgather"
-        for profile, hosts in MACHINES[1:4:2]:
-            found += check(profile, hosts, method, collective, knobs, 16 * MIB)
-    assert found >= 5
+        found += check(*MACHINES[1], method, collective, knobs, 16 * MIB)
+    assert found >= 3
 
 
 @pytest.mark.slow

@@ -103,7 +103,7 @@ def test_without_nvml_the_remedy_is_reported(
     monkeypatch.setitem(sys.modules, "pynvml", None)
     topology, warnings = probe_local(root)
     assert gpu_graph(topology) == gpu_graph(without_nvlink(machine))
-    assert any("pip install tuccl[nvml]" in text for text in warnings)
+    assert any("pip install nvidia-ml-py" in text for text in warnings)
     nvml = Nvml(machine)
 
     def refuse() -> None:

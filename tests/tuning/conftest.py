@@ -20,7 +20,7 @@ from tuccl.runtime import (
     StepLoop,
     Timing,
 )
-from tuccl.runtime.executors.knob_grid import CHANNELS, PROTOCOLS
+from tuccl.runtime.executors.knob_grid import CHANNELS, PROTOCOLS, THREADS, KnobGrid
 from tuccl.synth import ScheduleChoice
 from tuccl.topology import Topology, join, load_profile
 from tuccl.tuning import study_folder
@@ -46,9 +46,10 @@ def small_space(nbytes: int = 1 << 30) -> Space:
 
 
 def tiny_space() -> Space:
-    """One choice, one channel count: a few hundred points."""
-    choice = ScheduleChoice("full-mesh", "ring", 1)
-    return Space({choice: {"Simple": (1,)}}, Point(choice, *DEFAULT_KNOBS), nbytes=1 << 30)
+    """One choice, one channel count: some hundred points."""
+    choice, grid = ScheduleChoice("full-mesh", "ring", 1), KnobGrid(threads=THREADS[::-2][::-1])
+    default = Point(choice, *DEFAULT_KNOBS)
+    return Space({choice: {"Simple": (1,)}}, default, grid=grid, nbytes=1 << 30)
 
 
 class Surface:

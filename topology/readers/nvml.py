@@ -69,7 +69,7 @@ def _session(warnings: list[str]) -> Iterator[ModuleType | None]:
         import pynvml
     except ImportError:
         warnings.append(
-            "NVLinks are unknown without NVML (pip install tuccl[nvml]); add them by --profile"
+            "NVLinks are unknown without NVML (pip install nvidia-ml-py); add them by --profile"
         )
         yield None
         return

@@ -110,7 +110,7 @@ def _interpolated(
         import numpy as np
         from scipy.interpolate import PchipInterpolator
     except ImportError:
-        raise Unavailable("choice of the ratio: needs SciPy; pip install tuccl[fit]") from None
+        raise Unavailable("choice of the ratio: needs SciPy; pip install scipy") from None
     logs = np.log([one.ratio for one in ordered])
     gain = PchipInterpolator(logs, [one.gain for one in ordered])
     us = PchipInterpolator(logs, [one.compression_us for one in ordered])

@@ -1,1 +1,1 @@
-"""Learning over machines: the state of a call, an environment, and policies that propose points."""
+"""Learning over machines: the state of a call, and policies that propose points."""

@@ -54,7 +54,8 @@ def open_url(url: str) -> BaseStorage:
                 return get_storage(Database(url))
         except ImportError as error:
             raise Unavailable(
-                f"storage {scheme(url)}: {error} For PostgreSQL: pip install 'tuccl[postgresql]'"
+                f"storage {scheme(url)}: {error} For PostgreSQL: "
+                "pip install 'psycopg[binary]' 'sqlalchemy>=2.1'"
             ) from None
         except (OptunaError, SQLAlchemyError, OSError, ValueError, RuntimeError) as error:
             # Another process may be making the tables, too.

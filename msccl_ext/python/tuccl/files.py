@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -110,21 +110,29 @@ def decode_reason(error: Exception, kind: type[object]) -> str:
         return f"not readable as JSON: {where[:200]}"
     where = where.strip("`")
     if value := re.fullmatch("Invalid enum value '(.*)'", what):
-        what = _unknown_value(value[1], _allowed_values(kind, where))
+        allowed = [str(v) for part in _types_at(kind, where) for v in getattr(part, "values", ())]
+        what = _unknown_value(value[1], tuple(allowed))
+    elif field := re.fullmatch("Object contains unknown field `(.*)`", what):
+        parts = _types_at(kind, where)
+        names = [each.encode_name for part in parts for each in getattr(part, "fields", ())]
+        what += _hint((field[1].lower(),), names)
     return f"{where[:200]}: {what[:400]}"
 
 
 def _unknown_value(value: str, allowed: tuple[str, ...]) -> str:
-    import difflib
-
-    words = _SYNONYMS.get(value.lower(), (value.lower(),))
-    likely = [match for word in words for match in difflib.get_close_matches(word, allowed, 1)]
-    hint = f"; did you mean {likely[0]!r}?" if likely else ""
+    hint = _hint(_SYNONYMS.get(value.lower(), (value.lower(),)), allowed)
     return f"{value[:60]!r} is not known; expected one of {', '.join(allowed)}{hint}"
 
 
-def _allowed_values(kind: type[object], where: str) -> tuple[str, ...]:
-    """Return the values of the enumeration at a JSON path, none where the path leads elsewhere."""
+def _hint(words: Sequence[str], known: Sequence[str]) -> str:
+    import difflib
+
+    likely = [match for word in words for match in difflib.get_close_matches(word, known, 1)]
+    return f"; did you mean {likely[0]!r}?" if likely else ""
+
+
+def _types_at(kind: type[object], where: str) -> list[Any]:
+    """Return the types that may stand at a JSON path, none where the path leads elsewhere."""
     types: list[Any] = [msgspec.inspect.type_info(kind)]
     for name in re.findall(r"\.(\w+)|\[", where):
         parts: list[Any] = [part for each in types for part in getattr(each, "types", [each])]
@@ -134,8 +142,7 @@ def _allowed_values(kind: type[object], where: str) -> tuple[str, ...]:
         else:
             keys = ("item_type", "value_type")
             types = [getattr(part, key) for part in parts for key in keys if hasattr(part, key)]
-    parts = [part for each in types for part in getattr(each, "types", [each])]
-    return tuple(str(value) for part in parts for value in getattr(part, "values", ()))
+    return [part for each in types for part in getattr(each, "types", [each])]
 
 
 def _printable(text: str) -> str:

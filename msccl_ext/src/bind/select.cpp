@@ -26,7 +26,7 @@ using select::Reason;
 using select::Selector;
 using select::Table;
 
-/// A decision in the words of `runtime/entry.py`.
+/// A decision in the words of `runtime/table/entry.py`.
 struct Selected {
   std::string reason;
   std::optional<std::uint32_t> entry;

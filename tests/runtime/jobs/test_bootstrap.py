@@ -17,8 +17,8 @@ from tests.topology.test_probe import GEN4, device, machine
 from tuccl.cli import main
 from tuccl.errors import InputError
 from tuccl.execution import RendezvousServer
-from tuccl.runtime import plugin_path, save_table
-from tuccl.runtime.jobs import rendezvous_address, rendezvous_server
+from tuccl.runtime import save_table
+from tuccl.runtime.jobs import plugin_path, rendezvous_address, rendezvous_server
 from tuccl.runtime.jobs.machine_check import changed_machine
 from tuccl.runtime.table.store import load_table
 from tuccl.runtime.table.text import table_text

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tuccl.errors import InputError, Unavailable
-from tuccl.runtime.probing import read_peer_copies, run_peer_copies
-from tuccl.runtime.probing.peer_copies import peer_copies_program
+from tuccl.runtime.probing import run_peer_copies
+from tuccl.runtime.probing.peer_copies import peer_copies_program, read_peer_copies
 from tuccl.topology import load_profile, path
 from tuccl.topology.probing import with_peer_rates
 

@@ -12,7 +12,8 @@ import pytest
 
 from tests.runtime.probing.loopback import loopback_endpoints
 from tuccl.errors import InputError, TucclError
-from tuccl.runtime.probing import PerftestProber, perftest, read_write_bw, read_write_lat
+from tuccl.runtime.probing import PerftestProber, perftest
+from tuccl.runtime.probing.perftest import read_write_bw, read_write_lat
 from tuccl.topology.probing import Endpoint, probe_network
 
 # As perftest 4.5 and 6 print, written down from logs that users published.

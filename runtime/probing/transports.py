@@ -1,0 +1,307 @@
+"""Reach between ranks where they run, and the transport that each library takes there."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from itertools import permutations
+from pathlib import Path
+
+import msgspec
+
+from tuccl.errors import InputError
+from tuccl.files import decode_reason
+from tuccl.runtime.probing import agent
+from tuccl.runtime.probing.agents import AgentProcess, agent_words
+
+_START_S = 30.0
+_LOOPBACK = "127.0.0.1"
+_MOST_RANKS = 64  # each pair is probed
+_MOST_ENVIRONMENT = 1 << 20
+_VARIABLES = ("NCCL_", "OMPI_MCA_", "UCX_", "MPIR_", "GLOO_", "TUCCL_HOSTID")
+_ONE_HOST = "P2P or SHM"
+_LITTLE_SHM = 1 << 30  # bytes of /dev/shm: NCCL and the MPIs take tens of MB a rank
+
+
+class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts that libraries look at where a rank runs."""
+
+    pid: int
+    token_at: int
+    hostname: str
+    boot_id: str
+    namespaces: dict[str, str]
+    shm_device: int | None
+    """Of /dev/shm; None: there is none."""
+    shm_bytes: int
+    """Free in /dev/shm."""
+    ptrace_scope: int
+    cpus: int
+    quota_cpus: float | None
+    rdma: list[str]
+    addresses: dict[str, str]
+    """By interface, loopback last."""
+    environment: dict[str, str] = {}
+
+    def set_to(self, name: str, value: str) -> bool:
+        """Return whether a variable of the rank has a value."""
+        return self.environment.get(name) == value
+
+
+class PairFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Reach between two ranks; a reason is empty where they do."""
+
+    cma: str
+    """Why cross-memory attach fails, in either direction."""
+    tcp: str
+    tcp_us: float | None = None
+    """Round trip of one byte."""
+    tcp_gbs: float | None = None
+    """Rate of one connection, GB/s."""
+
+
+class Transport(msgspec.Struct, frozen=True):
+    """A library's transport between two ranks, why, and what would change it."""
+
+    library: str
+    name: str
+    why: str
+    change: str = ""
+
+
+class RankPair(msgspec.Struct, frozen=True):
+    """Two ranks, how they reach each other, and each library's transport."""
+
+    ranks: tuple[int, int]
+    facts: PairFacts
+    transports: tuple[Transport, ...]
+
+
+class JobTransports(msgspec.Struct, frozen=True):
+    """Ranks, in order, and all their pairs."""
+
+    ranks: tuple[RankFacts, ...]
+    pairs: tuple[RankPair, ...]
+
+
+def probe_transports(
+    commands: Sequence[Sequence[str]], environments: Sequence[Mapping[str, str]] = ()
+) -> JobTransports:
+    """Return what reaches what between ranks, and what each library makes of it.
+
+    A process is started for each rank by its words, needs nothing but Python over there, and ends
+    with the call. Where all share a network they listen on loopback, else each on the first address
+    that it has, for connections with the call's token alone.
+
+    Args:
+        commands: what enters a rank's container, cell or host: ``("docker", "exec", "c0")``;
+            empty for here.
+        environments: of each rank's job; empty: none is known.
+
+    Raises:
+        InputError: there are fewer than two ranks or too many.
+        TucclError: a process does not start over there; names the rank.
+    """
+    if not 2 <= len(commands) <= _MOST_RANKS:
+        raise InputError(f"{len(commands)} ranks: expected 2 to {_MOST_RANKS}")
+    token, agents = secrets.token_hex(agent.TOKEN_BYTES // 2), list[AgentProcess]()
+    try:
+        for rank, words in enumerate(commands):
+            agents.append(AgentProcess(f"of rank {rank}", [*words, *agent_words()], token))
+        asked = [each.ask("facts") for each in agents]
+        found = [a.answer(f, RankFacts, _START_S) for a, f in zip(agents, asked, strict=True)]
+        if environments:
+            found = [
+                msgspec.structs.replace(facts, environment=dict(environment))
+                for facts, environment in zip(found, environments, strict=True)
+            ]
+        together = len({(f.boot_id, f.namespaces.get("net")) for f in found}) == 1
+        addresses = [
+            _LOOPBACK if together else next(iter(f.addresses.values()), _LOOPBACK) for f in found
+        ]
+        ports = [
+            each.answer(each.ask("listen", address=address), int, _START_S)
+            for each, address in zip(agents, addresses, strict=True)
+        ]
+        one_way = {}
+        for a, b in permutations(range(len(agents)), 2):
+            way = {"pid": found[b].pid, "token_at": found[b].token_at, "source": addresses[a]}
+            future = agents[a].ask("reach", address=addresses[b], port=ports[b], **way)
+            one_way[a, b] = agents[a].answer(future, PairFacts)
+    finally:
+        for each in agents:
+            each.hang_up()
+        for each in agents:
+            each.end()
+    pairs = []
+    for (a, b), forth in one_way.items():
+        if a < b:
+            back = one_way[b, a]
+            facts = msgspec.structs.replace(forth, cma=forth.cma or back.cma)
+            each_library = tuple(rule(found[a], found[b], facts) for rule in _RULES)
+            pairs.append(RankPair((a, b), facts, each_library))
+    return JobTransports(tuple(found), tuple(pairs))
+
+
+def read_cells(data: bytes, where: str) -> tuple[list[list[int]], float, float]:
+    """Return ranks that NCCL counts to one host, and the rate and latency between such cells.
+
+    Args:
+        data: What ``tuccl doctor --transports --json`` prints.
+        where: For messages.
+
+    Returns:
+        The cells, each with its ranks; GB/s and us as measured, the slowest; 0 for one cell.
+
+    Raises:
+        InputError: it is something else, or two cells do not reach each other.
+    """
+    try:
+        found = msgspec.json.decode(data, type=JobTransports)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(
+            f"{where}: {decode_reason(error, JobTransports)}; expected the output of "
+            "tuccl doctor --transports --json"
+        ) from None
+    cell_of = list(range(len(found.ranks)))
+    apart = []
+    for pair in found.pairs:
+        a, b = pair.ranks
+        if not 0 <= a < b < len(cell_of):
+            raise InputError(f"{where}: ranks {a} and {b}: expected two of {len(cell_of)}, rising")
+        if any(t.library == "NCCL" and t.name == _ONE_HOST for t in pair.transports):
+            joined, into = cell_of[b], cell_of[a]
+            cell_of = [into if cell == joined else cell for cell in cell_of]
+        elif pair.facts.tcp_gbs is None or pair.facts.tcp_us is None:
+            raise InputError(f"{where}: ranks {a} and {b} do not reach each other")
+        else:
+            apart.append((pair.facts.tcp_gbs, pair.facts.tcp_us / 2))
+    cells = [[r for r, of in enumerate(cell_of) if of == cell] for cell in sorted({*cell_of})]
+    return cells, min((g for g, _ in apart), default=0), max((us for _, us in apart), default=0)
+
+
+def enter_process(pid: int) -> tuple[list[str], dict[str, str]]:
+    """Return the words that enter a process's namespaces, and what libraries' variables it has.
+
+    Raises:
+        InputError: there is no such process, or this user may not look at it.
+    """
+    try:
+        data = Path(f"/proc/{pid}/environ").read_bytes()[:_MOST_ENVIRONMENT]
+    except OSError as error:
+        raise InputError(f"process {pid}: {error.strerror}; expected a running rank") from None
+    pairs = (each.partition(b"=") for each in data.split(b"\0") if each)
+    environment = {k.decode("utf-8", "replace"): v.decode("utf-8", "replace") for k, _, v in pairs}
+    of_libraries = {k: v for k, v in environment.items() if k.startswith(_VARIABLES)}
+    return ["nsenter", "-t", str(pid), "-a"], of_libraries
+
+
+def _same_kernel(a: RankFacts, b: RankFacts) -> bool:
+    return a.boot_id == b.boot_id != ""
+
+
+def _same_space(a: RankFacts, b: RankFacts, name: str) -> bool:
+    return _same_kernel(a, b) and a.namespaces.get(name) == b.namespaces.get(name)
+
+
+def _same_shm(a: RankFacts, b: RankFacts) -> bool:
+    return _same_kernel(a, b) and a.shm_device is not None and a.shm_device == b.shm_device
+
+
+_SHARE_SHM = "--ipc=host (or --ipc=container:FIRST) gives containers one /dev/shm"
+_TWO_COPIES = "OMPI_MCA_btl_vader_single_copy_mechanism=none"
+
+
+def _nccl(a: RankFacts, b: RankFacts, pair: PairFacts) -> Transport:
+    """NCCL 2.5 on: one host is one hostname and boot id, or NCCL_HOSTID; then /dev/shm decides."""
+    given = [f.environment.get("NCCL_HOSTID") for f in (a, b)]
+    ids = [name or (f.hostname, f.boot_id) for name, f in zip(given, (a, b), strict=True)]
+    one_host, off = ids[0] == ids[1], any(f.set_to("NCCL_SHM_DISABLE", "1") for f in (a, b))
+    if one_host and _same_shm(a, b):
+        little = min(a.shm_bytes, b.shm_bytes) < _LITTLE_SHM
+        change = "--shm-size=1g: /dev/shm has little room" if little else ""
+        if off:
+            return _nccl_network(a, b, pair, "NCCL_SHM_DISABLE=1", "unset NCCL_SHM_DISABLE")
+        return Transport("NCCL", _ONE_HOST, "one host, one /dev/shm", change)
+    if not _same_kernel(a, b):
+        return _nccl_network(a, b, pair, "two machines", "")
+    if one_host:
+        return _nccl_network(a, b, pair, "a /dev/shm each", _SHARE_SHM)
+    why = "two hostnames" if a.hostname != b.hostname else "two NCCL_HOSTID"
+    change = "NCCL_HOSTID=NAME on all ranks, or --uts=host, makes them one host"
+    return _nccl_network(
+        a, b, pair, why, change + ("" if _same_shm(a, b) else f"; and {_SHARE_SHM}")
+    )
+
+
+def _nccl_network(a: RankFacts, b: RankFacts, pair: PairFacts, why: str, change: str) -> Transport:
+    on = not any(f.set_to("NCCL_IB_DISABLE", "1") for f in (a, b))
+    if a.rdma and b.rdma and on:
+        return Transport("NCCL", f"NET/IB ({a.rdma[0]})", why, change)
+    return Transport("NCCL", "NET/Socket" if not pair.tcp else "none", pair.tcp or why, change)
+
+
+def _openmpi(a: RankFacts, b: RankFacts, pair: PairFacts) -> Transport:
+    """Open MPI 4.1 under one mpirun: vader where /dev/shm is one, whatever the hostnames."""
+    if not _same_kernel(a, b):
+        return Transport("Open MPI", "none" if pair.tcp else "tcp", pair.tcp or "two machines")
+    if not _same_shm(a, b):
+        return Transport(
+            "Open MPI", "none" if pair.tcp else "tcp", pair.tcp or "a /dev/shm each", _SHARE_SHM
+        )
+    off = any(f.set_to("OMPI_MCA_btl_vader_single_copy_mechanism", "none") for f in (a, b))
+    if off:
+        return Transport("Open MPI", "vader, two copies", "btl_vader_single_copy_mechanism=none")
+    if not _same_space(a, b, "user"):
+        why = "user namespaces differ: large messages may hang (4.1.4)"
+        return Transport("Open MPI", "none", why, f"{_TWO_COPIES}, or one user namespace")
+    if not pair.cma:
+        return Transport("Open MPI", "vader, one copy (CMA)", "one /dev/shm, memory is readable")
+    allow = "--pid=host allows CMA"
+    if _same_space(a, b, "pid"):
+        allow = "--cap-add=SYS_PTRACE, or kernel.yama.ptrace_scope=0, allows CMA"
+    why = f"CMA fails ({pair.cma}): 'Read -1' in the log"
+    return Transport("Open MPI", "vader, two copies", why, f"{allow}; {_TWO_COPIES} stops the line")
+
+
+def _mpich(a: RankFacts, b: RankFacts, pair: PairFacts) -> Transport:
+    """MPICH 4.0 over UCX under one mpiexec: MPI_Init fails unless all of a host is shared."""
+    if not _same_kernel(a, b):
+        return Transport("MPICH", "none" if pair.tcp else "netmod", pair.tcp or "two machines")
+    apart = [name for name in ("pid", "user") if not _same_space(a, b, name)]
+    if apart or not _same_shm(a, b):
+        what = f"{' and '.join(apart)} namespaces differ" if apart else "a /dev/shm each"
+        change = "UCX_TLS=tcp,self MPIR_CVAR_NOLOCAL=1 (TCP), or --ipc=host --pid=host"
+        return Transport("MPICH", "none", f"{what}: MPI_Init fails (4.0.2)", change)
+    if a.hostname != b.hostname:
+        return Transport("MPICH", "UCX without shared memory", "two hostnames", "--uts=host")
+    return Transport("MPICH", "shared memory", "one hostname, one /dev/shm")
+
+
+def _gloo(a: RankFacts, b: RankFacts, pair: PairFacts) -> Transport:
+    """Gloo has no other transport in PyTorch's packages."""
+    change = "GLOO_SOCKET_IFNAME names the interface" if len(a.addresses) > 2 else ""
+    return Transport("Gloo", "none" if pair.tcp else "TCP", pair.tcp or "always", change)
+
+
+def _tuccl(a: RankFacts, b: RankFacts, pair: PairFacts) -> Transport:
+    """A communicator's ranks of one boot and process namespace map each other's memory."""
+    if _same_space(a, b, "pid") and not _same_space(a, b, "user"):
+        why = "user namespaces differ: a rank may not open the other's memory"
+        return Transport("tuccl", "none", why, "another TUCCL_HOSTID for each (TCP)")
+    if _same_space(a, b, "pid"):
+        return Transport("tuccl", "shared memory", "one kernel, one process namespace")
+    change = "--pid=host gives shared memory" if _same_kernel(a, b) else ""
+    why = "a process namespace each" if _same_kernel(a, b) else "two machines"
+    return Transport("tuccl", "none" if pair.tcp else "TCP", pair.tcp or why, change)
+
+
+def _tuccl_torch(a: RankFacts, b: RankFacts, pair: PairFacts) -> Transport:
+    """`tuccl.torch` on CPUs: sockets of the kernel, Unix ones within a network namespace."""
+    if _same_space(a, b, "net"):
+        return Transport("tuccl.torch", "Unix sockets", "one network namespace")
+    return Transport("tuccl.torch", "none" if pair.tcp else "TCP", pair.tcp or "two networks")
+
+
+Rule = Callable[[RankFacts, RankFacts, PairFacts], Transport]
+_RULES: tuple[Rule, ...] = (_nccl, _openmpi, _mpich, _gloo, _tuccl, _tuccl_torch)
