@@ -112,7 +112,7 @@ class Adaptation {
   ObservedTimes unsaved_;                ///< At rank 0.
   std::optional<SteadyRanking> steady_;  ///< Used at rank 0, as what follows.
   ObservedTimes waiting_;                ///< Of the same calls from some ranks alone, so far.
-  std::set<std::size_t> timed_ranks_;    ///< Who has brought times since.
+  std::set<std::size_t> timed_ranks_;    ///< Whose times came since.
   int waited_ = 0;                       ///< Rounds.
   std::function<NicBytes()> nic_;
 };

@@ -22,8 +22,8 @@ class ProgramSource {
   virtual ~ProgramSource() = default;
   /// What all `ranks` of `group` have; each of them calls it. Throws what went wrong at any.
   virtual std::vector<Candidate> candidates(select::ControlGroup& group, int ranks) = 0;
-  /// The best candidate for a call that fits. Allocates nothing. Where times are learned, every
-  /// rank asks for every call, once.
+  /// The best candidate for a call that fits. Allocates nothing. Where times are learned, it
+  /// counts calls: every rank has to call it once for each.
   virtual Choice choose(select::Call call, const Fits& fits) const = 0;
   /// What from now on chooses, on all ranks of the group alike; null: choices stay.
   virtual AdaptiveCalls* adapt(std::unique_ptr<select::ControlGroup>, Device&) { return nullptr; }
