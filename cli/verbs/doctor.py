@@ -240,8 +240,8 @@ def machine() -> list[Check]:
         ),
         Check(
             "re-ranking",
-            "tuccl.torch on CPUs (TUCCL_ADAPT=1), NCCL from 2.28. Tables stay as tuned on "
-            "communicators, tuccl.torch on GPUs and MSCCL++; MSCCL's scheduler cannot count calls",
+            "communicators and tuccl.torch (TUCCL_ADAPT=1), NCCL from 2.28. Tables stay as tuned "
+            "where calls cannot be counted (MSCCL's scheduler) or not timed (MSCCL++)",
             "programs that take over when a link slows (docs/reference/plugins.md)",
             "",
         ),

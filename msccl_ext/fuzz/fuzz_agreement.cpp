@@ -43,6 +43,7 @@ class Parrots final : public ControlGroup {
   int rank() const override { return rank_; }
   int ranks() const override { return 4; }
   std::chrono::milliseconds timeout() const override { return std::chrono::milliseconds(1); }
+  void limit(std::chrono::milliseconds) override {}
 
   Words gather(std::string_view mine) override {
     if (++rerank_loop_ > kMostRounds) std::abort();

@@ -283,6 +283,17 @@ def test_calls_on_gpus_run_by_the_communicator_and_do_as_gloo(job: Job, table: T
     all_well(job("programs_on_gpus", 2, table(1, 2, "LL"), TUCCL_CUDA_LIBRARY=CPU_FOR_GPU))
 
 
+def test_calls_on_gpus_are_timed_where_programs_may_change(
+    job: Job, table: Table, tmp_path: Path
+) -> None:
+    folder = tmp_path / "timed"
+    shutil.copytree(table(1, 2, "LL"), folder)
+    settings = {"TUCCL_CUDA_LIBRARY": CPU_FOR_GPU, "TUCCL_ADAPT": "1", "TUCCL_EPOCH": "0.01"}
+    all_well(job("programs_on_gpus", 2, folder, **settings))
+    assert all(row.calls > 0 for row in observed_timings(folder)[0])
+    assert observed_timings(folder)[0]
+
+
 def test_without_a_table_or_a_library_no_call_on_gpus_is_taken(job: Job, table: Table) -> None:
     other = str(table(2, 2))
     settings = {"TUCCL_CUDA_LIBRARY": CPU_FOR_GPU, "OTHER_TABLE": other}

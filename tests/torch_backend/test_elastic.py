@@ -52,6 +52,18 @@ def test_a_job_goes_on_with_fewer_hosts_and_again_with_all(job: Job, tables: Pat
     assert "UserWarning" not in outcomes[0][1]  # of the pair, which no table is for
 
 
+@pytest.mark.parametrize("killed", [0, 3])
+def test_a_rank_killed_while_programs_may_change_is_named(
+    job: Job, tables: Path, killed: int
+) -> None:
+    """Also rank 0, which leads the rounds."""
+    settings = {"HOSTS": "n0,n1,n2,n3", "TUCCL_ADAPT": "1", "TUCCL_EPOCH": "0.002"}
+    outcomes = job("a_host_goes", 4, tables, KILLED=str(killed), **settings)
+    assert [code for code, _ in outcomes] == [-9 if rank == killed else 0 for rank in range(4)]
+    others = [reported(text) for rank, (_, text) in enumerate(outcomes) if rank != killed]
+    assert all(re.search(rf"rank {killed} (closed|has left)", told) for told in others), others
+
+
 @pytest.mark.parametrize(
     ("hosts", "seconds", "why"),
     [

@@ -2,6 +2,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -109,7 +110,10 @@ class Adaptation {
   std::uint64_t decides_from_ = 0;       ///< At rank 0: the call that the last adoption began with.
   ObservedTimes all_;                    ///< At rank 0: of all ranks.
   ObservedTimes unsaved_;                ///< At rank 0.
-  std::optional<SteadyRanking> steady_;  ///< Used at rank 0.
+  std::optional<SteadyRanking> steady_;  ///< Used at rank 0, as what follows.
+  ObservedTimes waiting_;                ///< Of the same calls from some ranks alone, so far.
+  std::set<std::size_t> timed_ranks_;    ///< Whose times came since.
+  int waited_ = 0;                       ///< Rounds.
   std::function<NicBytes()> nic_;
 };
 

@@ -26,6 +26,8 @@ class ControlGroup {
   virtual int rank() const = 0;
   virtual int ranks() const = 0;
   virtual std::chrono::milliseconds timeout() const = 0;
+  /// From now on operations have at most so much time; all ranks say so together.
+  virtual void limit(std::chrono::milliseconds timeout) = 0;
 
   /// At rank 0 the message of every rank, its own among them, nullopt where a rank is lost;
   /// elsewhere nothing. Throws PeerLost where rank 0 is.

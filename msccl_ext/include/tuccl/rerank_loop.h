@@ -17,6 +17,8 @@ namespace tuccl::select {
 /// learned goes beside the table now and then, and in the end.
 class RerankLoop {
  public:
+  /// Hands over the times of calls that have ended.
+  using Collect = std::function<void(Latencies&)>;
   /// What a communicator has that its rounds need; it must outlive them.
   struct Communicator {
     Selector& selector;
@@ -25,6 +27,7 @@ class RerankLoop {
     std::string folder;
     std::function<void(const std::string&)> inform, warn;
     std::function<void(const ObservedTimes&)> ended{};  ///< With this rank's times; or null.
+    Collect collect{};                                  ///< Null where they come by themselves.
   };
   /// When rounds are, and how far ahead of the calls a new ranking begins.
   struct Pace {
@@ -69,7 +72,8 @@ class AdaptiveSelector {
   /// All ranks do so at the same time with the same table. `folder`: where rank 0 keeps what is
   /// learned; empty for nowhere. `name` begins what is said.
   AdaptiveSelector(std::shared_ptr<const Table> table, std::unique_ptr<ControlGroup> group,
-                   const std::string& folder, const std::string& name, LinkKnowledge links);
+                   const std::string& folder, const std::string& name, LinkKnowledge links,
+                   RerankLoop::Collect collect = nullptr);
 
   /// The number of the next call.
   std::uint64_t count() noexcept { return calls_.fetch_add(1, std::memory_order_relaxed); }

@@ -9,6 +9,9 @@
 namespace tuccl::select {
 namespace {
 
+/// Rounds that wait for the times of ranks at which a call ended after the round.
+constexpr int kMostWaited = 3;
+
 /// What a rank brings to a round: how far it has come, of a steady ranking its interface's counts,
 /// and what it learned.
 struct Report {
@@ -110,6 +113,7 @@ Adaptation::Gathered Adaptation::gather(const ObservedTimes& mine, std::uint64_t
       const Report theirs = read_report(*messages[rank], *selector_.table(), steady_.has_value());
       out.nics.push_back(theirs.nic);
       out.learned.merge(theirs.learned, true);
+      if (!theirs.learned.empty()) timed_ranks_.insert(rank);
       out.furthest = std::max(out.furthest, theirs.calls);
       out.slowest = std::min(out.slowest, theirs.calls);
     } catch (const InputError& error) {
@@ -128,10 +132,15 @@ std::string Adaptation::lead(const ObservedTimes& mine, std::uint64_t calls, std
   // A selector distinguishes two rankings: all must be past the call that the last one began with.
   const bool reached = decides_from_ == 0 || news.slowest > decides_from_;
   std::optional<Ranking> next;
-  if (news.trouble.empty() && steady_)
-    next = steady_->next(news.learned, news.nics, *last);
-  else if (news.trouble.empty() && !news.learned.empty())
-    next = rank(table, all_, *last);
+  if (news.trouble.empty() && steady_) {
+    waiting_.merge(news.learned, true);
+    if (timed_ranks_.size() == news.nics.size() || ++waited_ > kMostWaited) {
+      next = steady_->next(std::exchange(waiting_, {}), news.nics, *last);
+      timed_ranks_.clear();
+      waited_ = 0;
+    }
+  }
+  if (news.trouble.empty() && !steady_ && !news.learned.empty()) next = rank(table, all_, *last);
   if (!next || !reached) {
     group_.broadcast("stay");
     return news.trouble;

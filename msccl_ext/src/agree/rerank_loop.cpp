@@ -17,6 +17,8 @@ using Clock = std::chrono::steady_clock;
 /// How often times are taken over; Latencies hold those of some thousand calls.
 constexpr milliseconds kTick{200};
 constexpr double kSteadyPeriodS = 0.05;
+/// A rank that is silent for so long takes part in no more steady rounds.
+constexpr milliseconds kSteadyTimeout{5000};
 
 }  // namespace
 
@@ -71,6 +73,7 @@ void RerankLoop::learn() {
   }
   Clock::time_point next = Clock::now() + pace_.period;
   while (wait_until(std::min(next, Clock::now() + kTick))) {
+    if (communicator_.collect) communicator_.collect(*communicator_.latencies);
     adaptation_.drain();
     if (Clock::now() < next) continue;
     if (!take_part()) break;
@@ -117,9 +120,11 @@ void RerankLoop::save() {
 
 AdaptiveSelector::AdaptiveSelector(std::shared_ptr<const Table> table,
                                    std::unique_ptr<ControlGroup> group, const std::string& folder,
-                                   const std::string& name, LinkKnowledge links)
+                                   const std::string& name, LinkKnowledge links,
+                                   RerankLoop::Collect collect)
     : selector_(std::move(table)),
       timed_(std::make_unique<TimedSize[]>(selector_.table()->entries().size())) {
+  group->limit(kSteadyTimeout);
   const auto warn = [name](const std::string& text) {
     std::fprintf(stderr, "tuccl: %s: %s\n", name.c_str(), text.c_str());
   };
@@ -135,7 +140,8 @@ AdaptiveSelector::AdaptiveSelector(std::shared_ptr<const Table> table,
                                    [=](const std::string& text) {
                                      if (informs) warn(text);
                                    },
-                               .warn = warn},
+                               .warn = warn,
+                               .collect = std::move(collect)},
       RerankLoop::Pace{.period = environment_seconds("TUCCL_EPOCH", kSteadyPeriodS),
                        .ahead = milliseconds(20),
                        .least_ahead = 2,

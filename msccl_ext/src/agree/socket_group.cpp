@@ -13,6 +13,9 @@ class SocketGroup final : public ControlGroup {
   int rank() const override { return rendezvous_.rank; }
   int ranks() const override { return rendezvous_.ranks; }
   std::chrono::milliseconds timeout() const override { return rendezvous_.timeout; }
+  void limit(std::chrono::milliseconds timeout) override {
+    rendezvous_.timeout = std::min(rendezvous_.timeout, timeout);
+  }
 
   std::vector<std::optional<std::string>> gather(std::string_view message) override {
     if (rank() != 0) {

@@ -51,9 +51,6 @@ std::shared_ptr<exec::Group> make_group(int rank, int ranks, select::PeerListene
   return std::make_shared<exec::Group>(std::move(sockets), std::move(progress));
 }
 
-/// A rank that is silent for so long takes part in no more rounds.
-constexpr std::chrono::milliseconds kRound{5000};
-
 /// What a group's calls get, as their times change.
 using GroupChoices = select::AdaptiveSelector;
 
@@ -64,7 +61,7 @@ GroupChoices* make_choices(std::shared_ptr<exec::Group> group, int ranks,
                            std::vector<int> hosts, std::vector<std::vector<float>> shares,
                            const std::string& interface) {
   const select::Rendezvous rendezvous{
-      .rank = group->rank(), .ranks = ranks, .timeout = std::min(meeting_timeout(), kRound)};
+      .rank = group->rank(), .ranks = ranks, .timeout = meeting_timeout()};
   auto connected = listener.connect({secret, rendezvous.rank}, addresses,
                                     select::Clock::now() + meeting_timeout());
   std::vector<select::Descriptor> peers(static_cast<std::size_t>(rendezvous.rank == 0 ? ranks : 1));

@@ -129,7 +129,7 @@ void CallRun::checked_run(int round, std::vector<RankResult>& results) {
 void CallRun::timed_runs(std::vector<RankResult>& results) {
   const auto record = [this](int number) {
     for (const Rank& r : ranks_)
-      if (r.communicator->grid().front() == r.program.rank) r.device->record(number);
+      if (r.communicator->grid().front() == r.program.rank) r.device->record(number, nullptr);
   };
   for (int i = 0; i <= call_.timed; ++i) record(i);  // made before they count
   for (int i = 0; i < call_.warmup; ++i) launch();

@@ -107,10 +107,11 @@ Communicator::Communicator(const Id& id, int ranks, int rank, std::unique_ptr<Pr
     throw InputError("rank " + std::to_string(rank) + " of " + std::to_string(ranks) +
                      ": expected 0 to the number of ranks less one");
   const auto timeout = std::chrono::ceil<std::chrono::milliseconds>(Seconds(limits.meet_s));
-  const auto group = meet(id, ranks, timeout);
+  auto group = meet(id, ranks, timeout);
   gather_peers(*group, id);
   settle_programs(*group);
   connect(*group, id, timeout);
+  adaptive_ = source_->adapt(std::move(group), *device_);
   watcher_ = std::thread([this] { watch(); });
 }
 
@@ -265,7 +266,9 @@ GridContribution Communicator::contribution(const Operation& o, std::int64_t nby
     throw NoEntry("the table has no program for this " + std::string(to_string(o.collective)) +
                   " of " + std::to_string(nbytes) + " bytes (" + choice.reason + ")" +
                   (programs_->reason().empty() ? "" : "; " + programs_->reason()));
-  return programs_->contribution(choice.candidate, in_place, o, nbytes);
+  GridContribution out = programs_->contribution(choice.candidate, in_place, o, nbytes);
+  if (choice.is_timed) out.timed = choice.candidate;
+  return out;
 }
 
 void Communicator::announce(exec::CallFields call) {
@@ -335,6 +338,7 @@ void Communicator::leave() {
     const std::lock_guard lock(mutex_);
     if (left_) return;
   }
+  if (adaptive_ != nullptr) adaptive_->selector.stop();
   std::string why;
   try {
     if (programs_) device_->drain();

@@ -64,6 +64,13 @@ class Communicator {
   /// Notes the call that is launched now, before its first message. Throws Failed where another
   /// rank makes another one.
   void announce(exec::CallFields call);
+  /// Times what `start` launches on `stream` with `contribution` in it, if that counts.
+  template <class Start>
+  void time(const GridContribution& contribution, void* stream, Start start) {
+    const bool timed = contribution.timed != select::kNoIndex && adaptive_->times.begin(stream);
+    start();
+    if (timed) adaptive_->times.end(contribution.timed, stream);
+  }
   /// "rank 0 tb 1 step 4 (r) waits for data from rank 3 in slot 5; tb 2 ..." when it failed; empty
   /// where nothing waited.
   std::string waits_at_failure() const;
@@ -100,6 +107,7 @@ class Communicator {
   std::string grid_name_;
   std::unique_ptr<SharedStatus> status_;
   std::unique_ptr<ProgramSource> source_;
+  AdaptiveCalls* adaptive_ = nullptr;  ///< The source's; null where choices stay.
   std::unique_ptr<Programs> programs_;
   std::unique_ptr<Proxy> proxy_;  ///< Null where no program leaves this host.
   Limits limits_;

@@ -39,9 +39,10 @@ class Device {
   virtual void settle() = 0;
   /// Waits for all that was launched.
   virtual void drain() = 0;
-  /// Notes as event `number` when what was launched without a stream will have ended.
-  virtual void record(int number) = 0;
-  /// Us from one event to another, once drained.
+  /// Notes as event `number` when what `stream` holds will have ended; false where a graph captures
+  /// it. Allocates nothing on a GPU for a number that was noted before.
+  virtual bool record(int number, void* stream) = 0;
+  /// Us from one event to another; below 0 until it has passed. By any thread.
   virtual double us_between(int first, int last) = 0;
 };
 

@@ -133,20 +133,29 @@ class GpuDevice final : public Device {
     must(cudaDeviceSynchronize(), "waiting for calls");
   }
 
-  void record(int number) override {
+  bool record(int number, void* stream) override {
     const Present present(number_);
+    const auto on = static_cast<cudaStream_t>(stream);
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    if (cudaStreamIsCapturing(on, &status) != cudaSuccess || status != cudaStreamCaptureStatusNone)
+      return cudaGetLastError(), false;
     while (std::ssize(events_) <= number) {
       cudaEvent_t event = nullptr;
       must(cudaEventCreate(&event), "making an event");
       events_.push_back(event);
     }
-    must(cudaEventRecord(events_[static_cast<std::size_t>(number)], nullptr), "recording an event");
+    must(cudaEventRecord(events_[static_cast<std::size_t>(number)], on), "recording an event");
+    return true;
   }
   double us_between(int first, int last) override {
     float ms = 0;
-    must(cudaEventElapsedTime(&ms, events_[static_cast<std::size_t>(first)],
-                              events_[static_cast<std::size_t>(last)]),
-         "reading a time");
+    auto mode = cudaStreamCaptureModeRelaxed;  // a graph that another thread captures stays whole
+    must(cudaThreadExchangeStreamCaptureMode(&mode), "reading a time");
+    const cudaError_t error = cudaEventElapsedTime(&ms, events_[static_cast<std::size_t>(first)],
+                                                   events_[static_cast<std::size_t>(last)]);
+    must(cudaThreadExchangeStreamCaptureMode(&mode), "reading a time");
+    if (error == cudaErrorNotReady) return cudaGetLastError(), -1;
+    must(error, "reading a time");
     return 1e3 * static_cast<double>(ms);
   }
 

@@ -70,9 +70,11 @@ Device& launch_first(std::vector<Pending>& calls) {
                      " share it, and rank " + list(ranks) +
                      " alone was called, expected all in one group");
   for (const Pending& p : taken) p.communicator->announce(p.contribution.call);
-  first.communicator->device().launch(first.contribution.protocol, launch,
-                                      first.contribution.threads, first.stream);
-  return first.communicator->device();
+  Device& device = first.communicator->device();
+  first.communicator->time(first.contribution, first.stream, [&] {
+    device.launch(first.contribution.protocol, launch, first.contribution.threads, first.stream);
+  });
+  return device;
 }
 
 void launch_all(std::vector<Pending> calls) {

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <deque>
@@ -99,23 +100,24 @@ class HostDevice final : public Device {
 
   void launch(Protocol protocol, const cuda::Launch& launch, int, void*) override {
     ++blocks_.seed;
-    last_ = std::thread([protocol, launch, how = blocks_, before = std::move(last_)]() mutable {
-      if (before.joinable()) before.join();
-      play(protocol, launch, how);
-    });
+    follow([protocol, launch, how = blocks_] { play(protocol, launch, how); });
   }
   void settle() override {
     if (last_.joinable()) last_.join();
   }
   void drain() override { settle(); }
-  void record(int number) override {
-    settle();
-    events_.resize(std::max(events_.size(), static_cast<std::size_t>(number) + 1));
-    events_[static_cast<std::size_t>(number)] = Clock::now();
+  bool record(int number, void*) override {
+    while (std::ssize(events_) <= number) events_.emplace_back();
+    auto& event = events_[static_cast<std::size_t>(number)];
+    event.store({});
+    follow([&event] { event.store(Clock::now()); });
+    return true;
   }
   double us_between(int first, int last) override {
-    const auto from = events_[static_cast<std::size_t>(first)];
-    return std::chrono::duration<double, std::micro>(events_[static_cast<std::size_t>(last)] - from)
+    const Clock::time_point to = events_[static_cast<std::size_t>(last)].load();
+    if (to == Clock::time_point{}) return -1;
+    return std::chrono::duration<double, std::micro>(
+               to - events_[static_cast<std::size_t>(first)].load())
         .count();
   }
 
@@ -125,6 +127,15 @@ class HostDevice final : public Device {
     std::size_t bytes;
     int file;  ///< Kept open where peers may open it.
   };
+
+  /// Does `body` after all that was launched.
+  template <class Body>
+  void follow(Body body) {
+    last_ = std::thread([body = std::move(body), before = std::move(last_)]() mutable {
+      if (before.joinable()) before.join();
+      body();
+    });
+  }
 
   static void play(Protocol protocol, const cuda::Launch& launch, const HostBlocks& how) {
     cuda::HostRun run;
@@ -165,7 +176,7 @@ class HostDevice final : public Device {
 
   const int number_;
   HostBlocks blocks_;
-  std::vector<Clock::time_point> events_;
+  std::deque<std::atomic<Clock::time_point>> events_;
   std::vector<Mapping> mappings_;
   std::thread last_;  ///< Of the last call; it waits for the one before.
 };

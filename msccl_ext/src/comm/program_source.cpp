@@ -1,5 +1,6 @@
 #include "comm/program_source.h"
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -8,6 +9,7 @@
 
 #include "comm/together.h"
 #include "exec/rank_program.h"
+#include "support/environment.h"
 #include "tuccl/agreement.h"
 #include "tuccl/verify.h"
 #include "tuccl/xml.h"
@@ -29,10 +31,11 @@ class TableSource final : public ProgramSource {
   std::vector<Candidate> candidates(select::ControlGroup& group, int ranks) override {
     select::Terms terms{.folder = folder_, .exploration = {}};
     terms.ranks = ranks;
-    together(group, [&] {
+    const auto adapt = together(group, [&] {
       terms.table = loaded(ranks);
-      return "";
+      return environment("TUCCL_ADAPT");
     });
+    adapts_ = ranks > 1 && std::ranges::count(adapt, "1") == ranks;
     terms.signature = terms.table->signature();
     const select::Agreement agreement = select::agree(group, terms);
     if (!agreement.table) throw InputError(agreement.reason);
@@ -45,20 +48,32 @@ class TableSource final : public ProgramSource {
     return out;
   }
 
+  AdaptiveCalls* adapt(std::unique_ptr<select::ControlGroup> group, Device& device) override {
+    if (adapts_)
+      adaptive_ = std::make_unique<AdaptiveCalls>(device, table_, std::move(group), folder_);
+    return adaptive_.get();
+  }
+
   Choice choose(select::Call call, const Fits& fits) const override {
     call.signature = table_->signature();
-    const select::Decision decision = selector_->choose(call);
+    if (adaptive_) {
+      call.number = adaptive_->selector.count();
+      call.counted = true;
+    }
+    const select::Decision decision =
+        (adaptive_ ? adaptive_->selector.selector() : *selector_).choose(call);
     if (decision.is_default) return {.reason = select::to_string(decision.reason)};
     const auto runs = [&](std::uint32_t candidate) {
       return (!is_rooted(call.collective) || table_->candidates()[candidate].placements == 3) &&
              fits(candidate);
     };
-    if (runs(decision.candidate)) return {decision.candidate};
+    const bool is_timed = adaptive_ && adaptive_->selector.is_timed(decision.entry, call.nbytes);
+    if (runs(decision.candidate)) return {decision.candidate, "", is_timed};
     const select::EntryRecord& entry = table_->entries()[decision.entry];
     for (std::uint32_t i = 0; i < entry.candidates; ++i) {
       const std::uint32_t candidate = entry.first_candidate + i;
       if (table_->candidates()[candidate].is_default()) break;
-      if (runs(candidate)) return {candidate};
+      if (runs(candidate)) return {candidate, "", is_timed};
     }
     return {.reason = "none fits"};
   }
@@ -117,6 +132,8 @@ class TableSource final : public ProgramSource {
   const std::string folder_;
   std::shared_ptr<const select::Table> table_;
   std::unique_ptr<select::Selector> selector_;
+  bool adapts_ = false;  ///< On all ranks.
+  std::unique_ptr<AdaptiveCalls> adaptive_;
   std::map<std::uint32_t, std::shared_ptr<const Program>> programs_;
   /// Safe bytes, by program, root and buffer bytes.
   std::map<std::tuple<std::uint32_t, int, std::int64_t>, std::int64_t> proven_;

@@ -5,9 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "comm/call_times.h"
 #include "comm/programs.h"
-#include "tuccl/control_group.h"
-#include "tuccl/selector.h"
 
 namespace tuccl::comm {
 
@@ -17,13 +16,17 @@ class ProgramSource {
   struct Choice {
     std::uint32_t candidate = select::kNoIndex;
     const char* reason = "";  ///< Why there is none.
+    bool is_timed = false;
   };
 
   virtual ~ProgramSource() = default;
   /// What all `ranks` of `group` have; each of them calls it. Throws what went wrong at any.
   virtual std::vector<Candidate> candidates(select::ControlGroup& group, int ranks) = 0;
-  /// The best candidate for a call that fits. Allocates nothing.
+  /// The best candidate for a call that fits. Allocates nothing. Where times are learned, it
+  /// counts calls: every rank has to call it once for each.
   virtual Choice choose(select::Call call, const Fits& fits) const = 0;
+  /// What from now on chooses, on all ranks of the group alike; null: choices stay.
+  virtual AdaptiveCalls* adapt(std::unique_ptr<select::ControlGroup>, Device&) { return nullptr; }
 };
 
 /// The programs of the table in `folder`, each proven before it is used.

@@ -14,6 +14,7 @@
 #include "cuda/layout.h"
 #include "exec/call_digest.h"
 #include "exec/rank_program.h"
+#include "tuccl/table.h"
 
 namespace tuccl::comm {
 
@@ -48,7 +49,8 @@ struct GridContribution {
   int threads = 0;
   int blocks = 0;
   cuda::Work work;
-  exec::CallFields call{};  ///< But for its number.
+  exec::CallFields call{};                 ///< But for its number.
+  std::uint32_t timed = select::kNoIndex;  ///< The candidate that its time counts for.
 };
 
 /// A program for one protocol, root and placement.

@@ -57,8 +57,8 @@ inline std::string uniform_table(int count, int ranks = 4) {
 }
 
 /// A call that `uniform_table` answers.
-inline Call uniform_call(std::int64_t nbytes) {
-  Call call;
+inline select::Call uniform_call(std::int64_t nbytes) {
+  select::Call call;
   call.signature = kSignature;
   call.ranks = 4;
   call.nbytes = nbytes;
