@@ -92,7 +92,7 @@ def forwarding(
 
 
 def ranks_in(command: Sequence[str]) -> int | None:
-    """Return how many ranks an MPI launcher or srun is told to start; None: it does not say.
+    """Return how many ranks an MPI launcher or srun is to start; None: it does not say.
 
     >>> ranks_in(["mpirun", "-np", "16", "a.out"]), ranks_in(["srun", "--ntasks=8", "a.out"])
     (16, 8)
