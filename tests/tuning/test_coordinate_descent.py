@@ -2,6 +2,7 @@
 
 from tests.tuning.conftest import Surface, small_space
 from tuccl.program import default_buffer_bytes
+from tuccl.synth import ScheduleChoice
 from tuccl.tuning.searches.coordinate_descent import coordinate_descent
 from tuccl.tuning.searches.initial_knobs import most_passes
 from tuccl.tuning.searches.measurements import Measurements
@@ -76,3 +77,19 @@ def test_buffers_that_hold_the_data_in_as_many_passes_are_not_timed() -> None:
         measurements.add(point, surface(point, 1), 1)
     # Simple moves half of a buffer in a pass: 64 KiB and more are enough for one.
     assert {p.buffer_bytes for p in measurements.ranked()} == {4 << 20, 32 << 10, 16 << 10}
+
+
+def test_fewer_threads_than_channels_need_take_a_channel_count_along() -> None:
+    measurements = Measurements()
+
+    def us(point: Point) -> float:
+        return point.threads / 10 + (0.1 if point.channels == 16 else 0.2 * point.channels)
+
+    choice = ScheduleChoice("pruned", "ring", 1)
+    start = SPACE.nearest(Point(choice, "LL", 16, 512, 1 << 20))
+    assert (start.channels, start.threads) == (16, 512)
+    measurements.add(start, (us(start),), 1)
+    for point in coordinate_descent(SPACE, measurements, start, ("threads",)):
+        measurements.add(point, (us(point),), 1)
+    best = measurements.ranked()[0]
+    assert (best.channels, best.threads) == (1, 32)

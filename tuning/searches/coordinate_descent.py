@@ -51,6 +51,10 @@ def _slide(
         index, level = space.indices(best)[dimension.name] + step, 0
         while 0 <= index < dimension.size:
             moved = _moved(space, best, dimension, index)
+            if moved == best and dimension.name == "threads":  # a channel needs more: leave one
+                indices = space.indices(best)
+                fewer = {"threads": index, "channels": max(indices["channels"] - 1, 0)}
+                moved = space.point({**indices, **fewer})
             if _is_elsewhere(space, moved, dimension, index) or (
                 dimension.name == "buffer" and most_passes(space, moved) == most_passes(space, best)
             ):
