@@ -48,7 +48,7 @@ class Server:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    pytest.importorskip("psycopg", reason="no driver: pip install 'tuccl[postgresql]'")
+    pytest.importorskip("psycopg", reason="no driver: pip install 'psycopg[binary]'")
     programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     if not programs:
         pytest.skip("no PostgreSQL server: apt-get install postgresql")
