@@ -100,8 +100,9 @@ def ends_well(mpi: Mpi, program: Path, apart: str) -> bool:
     options = ["--oversubscribe"] if mpi.family == "openmpi" else []
     as_root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     launch = Launch((mpi.mpiexec, *options), ((), tuple(APART[apart])))
+    # In a /dev/shm of its own, where a failed MPI_Init leaves its files.
     with subprocess.Popen(
-        launch.command(2, [str(program)]),
+        [*APART["shm"], *launch.command(2, [str(program)])],
         env={**os.environ, **as_root},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
