@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import re
-from difflib import get_close_matches
 
-from tuccl.cli.output import warn
+from tuccl.cli.output import did_you_mean, warn
 from tuccl.errors import InputError
 from tuccl.program import Knobs
 from tuccl.runtime import NCCL_VERSION
@@ -124,11 +122,9 @@ def collectives_of(text: str) -> list[str]:
     names = list(dict.fromkeys(name.strip() for name in text.split(",")))
     for name in names:
         if name not in COLLECTIVES:
-            one_word = {each.replace("-", ""): each for each in COLLECTIVES}
-            near = get_close_matches(re.sub("[^a-z]", "", name.lower()), one_word, n=1)
-            hint = f"; did you mean {one_word[near[0]]}?" if near else ""
             raise InputError(
-                f"collective {name[:40]!r}: expected one of {', '.join(COLLECTIVES)}{hint}"
+                f"collective {name[:40]!r}: expected one of {', '.join(COLLECTIVES)}"
+                f"{did_you_mean(name.lower(), COLLECTIVES)}"
             )
     return names
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,16 @@ def warn(warnings: Iterable[str]) -> None:
     """Print each warning on a line of its own to standard error."""
     for line in warnings:
         say(f"warning: {one_line(line)}")
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    """Return the part of a refusal that names what may have been meant.
+
+    >>> did_you_mean("tun", ["tune", "train"])
+    '; did you mean tune?'
+    """
+    near = get_close_matches(word, known, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def print_json(value: Any) -> None:  # noqa: ANN401 - whatever msgspec can encode

@@ -7,11 +7,10 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, cast
 
-from tuccl.cli.output import one_line, say
+from tuccl.cli.output import did_you_mean, one_line, say
 from tuccl.cli.renamed import RENAMED_VERBS, add_renamed
 from tuccl.errors import TucclError
 
@@ -135,16 +134,6 @@ class _Version(argparse.Action):
 
         print(f"tuccl {__version__}")
         parser.exit()
-
-
-def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """Return the part of a refusal that names what may have been meant.
-
-    >>> did_you_mean("tun", ["tune", "train"])
-    '; did you mean tune?'
-    """
-    near = get_close_matches(word, known, n=1)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def check_verb(words: Sequence[str], parser: argparse.ArgumentParser) -> None:

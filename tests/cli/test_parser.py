@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from tuccl.cli import main
+from tuccl.cli.arguments import collectives_of
 from tuccl.cli.completion import _NAMES, SHELLS, completion_script
 from tuccl.cli.parser import VERBS, verb_parsers
 from tuccl.cli.renamed import RENAMED_OPTIONS, RENAMED_SEARCHES, RENAMED_VERBS
+from tuccl.errors import InputError
 from tuccl.tuning import SEARCHES
 
 HEAVY = {
@@ -92,6 +94,14 @@ def test_a_misspelt_word_is_answered_by_the_nearest(
     words: list[str], meant: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert meant in refusal(words, capsys)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("all_reduce", "allreduce"), ("ReduceScatter", "reduce-scatter")]
+)
+def test_a_misspelt_collective_names_the_likely_one(name: str, meant: str) -> None:
+    with pytest.raises(InputError, match=f"did you mean {meant}"):
+        collectives_of(name)
 
 
 def test_an_unlike_word_is_answered_by_the_help(capsys: pytest.CaptureFixture[str]) -> None:

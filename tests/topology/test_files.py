@@ -123,3 +123,8 @@ def test_a_damaged_file_is_read_or_refused_in_one_line(at: int, put: bytes, cut:
         assert len(str(error)) < 1000
     else:
         assert t.ranks > 0
+
+
+def test_a_misspelt_key_names_the_likely_one() -> None:
+    with pytest.raises(InputError, match="did you mean 'bandwidth'"):
+        decode_topology(SMALL.replace(b'"bandwidth"', b'"bandwith"', 1), "f.json")
