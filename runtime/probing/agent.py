@@ -35,7 +35,7 @@ _PILOT_BYTES, _PILOT_S = 1 << 16, 0.03
 _LONG_S = 0.1  # of the longest message that is timed
 _REPEATS = 5
 _MOST_BYTES = 1 << 32
-_RATE_BYTES = 16 << 20
+_RATE_BYTES = 4 << 20
 _NAMESPACES = ("ipc", "mnt", "net", "pid", "user", "uts")
 
 
@@ -45,7 +45,7 @@ class Agent:
     def __init__(self, token: bytes) -> None:
         """Keep the token that all agents of a run share."""
         self._token = token
-        self._memory = ctypes.create_string_buffer(token, TOKEN_BYTES)  # for `reach` of others
+        self._memory = ctypes.create_string_buffer(token, TOKEN_BYTES)  # for `cma` of others
         self._received: dict[int, int] = {}
         self._ended: dict[int, threading.Event] = {}
         self._ways: list[Callable[[str, str, int], list[float]]] = [_icmp, _ping]
@@ -100,21 +100,17 @@ class Agent:
             "addresses": _addresses(),
         }
 
-    def reach(
-        self, pid: int, token_at: int, address: str, port: int, source: str
-    ) -> dict[str, Any]:
-        """Return how this process reaches another: its memory, and it by TCP; or why not."""
-        out: dict[str, Any] = {"cma": self._cma(pid, token_at), "tcp": ""}
+    def tcp(self, address: str, port: int, source: str) -> dict[str, Any]:
+        """Return round trip and rate to another process by TCP, or why there is none."""
         try:
             with self._connected(address, port, source) as line:
-                out["tcp_us"] = min(_exchange(line) for _ in range(_ECHOES))
+                trip_us = min(_exchange(line) for _ in range(_ECHOES))
                 us = min(_push(line, _RATE_BYTES) for _ in range(_REPEATS))
-                out["tcp_gbs"] = _RATE_BYTES / us / 1e3
         except OSError as error:
-            out["tcp"] = str(error)
-        return out
+            return {"tcp": str(error)}
+        return {"tcp": "", "tcp_us": trip_us, "tcp_gbs": _RATE_BYTES / us / 1e3}
 
-    def _cma(self, pid: int, token_at: int) -> str:
+    def cma(self, pid: int, token_at: int) -> str:
         """Return why cross-memory attach does not read the other's token; empty where it does."""
         room = (ctypes.c_char * TOKEN_BYTES)()
         here = (ctypes.c_size_t * 2)(ctypes.addressof(room), TOKEN_BYTES)  # a struct iovec

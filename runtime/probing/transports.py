@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from itertools import permutations
+from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -16,10 +17,10 @@ from tuccl.runtime.probing.agents import AgentProcess, agent_words
 
 _START_S = 30.0
 _LOOPBACK = "127.0.0.1"
-_MOST_RANKS = 64  # each pair is probed
+_MOST_RANKS = 32  # each pair is probed, about a tenth of a second
 _MOST_ENVIRONMENT = 1 << 20
 _VARIABLES = ("NCCL_", "OMPI_MCA_", "UCX_", "MPIR_", "GLOO_", "TUCCL_HOSTID")
-_ONE_HOST = "P2P or SHM"
+_NEAR = ("P2P", "SHM")  # NCCL's transports within a host
 _LITTLE_SHM = 1 << 30  # bytes of /dev/shm: NCCL and the MPIs take tens of MB a rank
 
 
@@ -123,23 +124,26 @@ def probe_transports(
             each.answer(each.ask("listen", address=address), int, _START_S)
             for each, address in zip(agents, addresses, strict=True)
         ]
-        one_way = {}
-        for a, b in permutations(range(len(agents)), 2):
-            way = {"pid": found[b].pid, "token_at": found[b].token_at, "source": addresses[a]}
-            future = agents[a].ask("reach", address=addresses[b], port=ports[b], **way)
-            one_way[a, b] = agents[a].answer(future, PairFacts)
+        reached: dict[tuple[int, int], PairFacts] = {}
+        for a, b in combinations(range(len(agents)), 2):
+            reads = [
+                agents[x].answer(
+                    agents[x].ask("cma", pid=found[y].pid, token_at=found[y].token_at), str
+                )
+                for x, y in ((a, b), (b, a))
+            ]
+            to = {"address": addresses[b], "port": ports[b], "source": addresses[a]}
+            tcp = agents[a].answer(agents[a].ask("tcp", **to), dict[str, Any])
+            reached[a, b] = msgspec.convert({"cma": reads[0] or reads[1], **tcp}, PairFacts)
     finally:
         for each in agents:
             each.hang_up()
         for each in agents:
             each.end()
-    pairs = []
-    for (a, b), forth in one_way.items():
-        if a < b:
-            back = one_way[b, a]
-            facts = msgspec.structs.replace(forth, cma=forth.cma or back.cma)
-            each_library = tuple(rule(found[a], found[b], facts) for rule in _RULES)
-            pairs.append(RankPair((a, b), facts, each_library))
+    pairs = (
+        RankPair((a, b), facts, tuple(rule(found[a], found[b], facts) for rule in _RULES))
+        for (a, b), facts in reached.items()
+    )
     return JobTransports(tuple(found), tuple(pairs))
 
 
@@ -169,7 +173,7 @@ def read_cells(data: bytes, where: str) -> tuple[list[list[int]], float, float]:
         a, b = pair.ranks
         if not 0 <= a < b < len(cell_of):
             raise InputError(f"{where}: ranks {a} and {b}: expected two of {len(cell_of)}, rising")
-        if any(t.library == "NCCL" and t.name == _ONE_HOST for t in pair.transports):
+        if any(t.library == "NCCL" and t.name.startswith(_NEAR) for t in pair.transports):
             joined, into = cell_of[b], cell_of[a]
             cell_of = [into if cell == joined else cell for cell in cell_of]
         elif pair.facts.tcp_gbs is None or pair.facts.tcp_us is None:
@@ -214,15 +218,16 @@ _TWO_COPIES = "OMPI_MCA_btl_vader_single_copy_mechanism=none"
 
 def _nccl(a: RankFacts, b: RankFacts, pair: PairFacts) -> Transport:
     """NCCL 2.5 on: one host is one hostname and boot id, or NCCL_HOSTID; then /dev/shm decides."""
-    given = [f.environment.get("NCCL_HOSTID") for f in (a, b)]
-    ids = [name or (f.hostname, f.boot_id) for name, f in zip(given, (a, b), strict=True)]
-    one_host, off = ids[0] == ids[1], any(f.set_to("NCCL_SHM_DISABLE", "1") for f in (a, b))
+    ids = [f.environment.get("NCCL_HOSTID") or (f.hostname, f.boot_id) for f in (a, b)]
+    one_host = ids[0] == ids[1]
     if one_host and _same_shm(a, b):
+        off = [w for w in _NEAR if any(f.set_to(f"NCCL_{w}_DISABLE", "1") for f in (a, b))]
+        if off == [*_NEAR]:
+            return _nccl_network(a, b, pair, "P2P and SHM are off", "NCCL_SHM_DISABLE=0")
         little = min(a.shm_bytes, b.shm_bytes) < _LITTLE_SHM
         change = "--shm-size=1g: /dev/shm has little room" if little else ""
-        if off:
-            return _nccl_network(a, b, pair, "NCCL_SHM_DISABLE=1", "unset NCCL_SHM_DISABLE")
-        return Transport("NCCL", _ONE_HOST, "one host, one /dev/shm", change)
+        name = " or ".join(way for way in _NEAR if way not in off)
+        return Transport("NCCL", name, "one host, one /dev/shm", change)
     if not _same_kernel(a, b):
         return _nccl_network(a, b, pair, "two machines", "")
     if one_host:

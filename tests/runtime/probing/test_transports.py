@@ -80,6 +80,20 @@ def test_each_isolation_changes_what_it_should(apart: str, nccl: str, own: str, 
         assert transport.change or transport.name != "none" or apart == "network"
 
 
+@pytest.mark.parametrize(
+    ("variables", "nccl"),
+    [
+        ({"NCCL_SHM_DISABLE": "1"}, "P2P"),
+        ({"NCCL_P2P_DISABLE": "1"}, "SHM"),
+        ({"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}, "NET/Socket"),
+        ({"NCCL_HOSTID": "other"}, "NET/Socket"),
+    ],
+)
+def test_variables_of_one_rank_decide_too(variables: dict[str, str], nccl: str) -> None:
+    [pair] = probe_transports([[], []], [{}, variables]).pairs
+    assert names(pair)["NCCL"] == nccl
+
+
 @pytest.fixture(params=["openmpi", "mpich"])
 def mpi(request: pytest.FixtureRequest) -> Mpi:
     try:
@@ -153,7 +167,7 @@ def test_the_text_names_ranks_once_where_pairs_are_alike(tuccl: Tuccl) -> None:
 
 def test_what_cannot_be_entered_is_said_in_a_line(tuccl: Tuccl) -> None:
     for words, why in (
-        (["--ranks", "1"], "1 ranks: expected 2 to 64"),
+        (["--ranks", "1"], "1 ranks: expected 2 to 32"),
         (["--pids", "12,x"], "expected numbers of processes"),
         (["--pids", "999999999,1"], "process 999999999"),
         (["--enter", "false", "--enter", ""], "of rank 0"),
