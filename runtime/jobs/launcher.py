@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shlex
@@ -94,14 +95,15 @@ def forwarding(
 def ranks_in(command: Sequence[str]) -> int | None:
     """Return how many ranks an MPI launcher or srun is to start; None: it does not say.
 
-    >>> ranks_in(["mpirun", "-np", "16", "a.out"]), ranks_in(["srun", "--ntasks=8", "a.out"])
+    >>> ranks_in(["mpirun", "-np", "16", "sh"]), ranks_in(["srun", "--ntasks=8", "sh"])
     (16, 8)
-    >>> ranks_in(["mpirun", "-n", "1", "a.out", ":", "-n", "3", "a.out"])
+    >>> ranks_in(["mpirun", "-n", "1", "sh", ":", "-n", "3", "sh"])
+    >>> ranks_in(["mpirun", "sh", "-n", "9"])
     """
     if Path(command[0]).name.partition(".")[0] not in ("srun", *_MPI_NAMES) or ":" in command:
         return None
-    words = " ".join(command)
-    found = re.search(r" (?:-np|--np|-n|--ntasks)[ =]?(\d{1,6})(?= |$)", words)
+    own = itertools.takewhile(lambda word: shutil.which(word) is None, command[1:])
+    found = re.search(r"(?:^| )(?:-np|--np|-n|--ntasks)[ =]?(\d{1,6})(?= |$)", " ".join(own))
     return int(found[1]) if found else None
 
 
