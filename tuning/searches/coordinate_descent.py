@@ -51,10 +51,6 @@ def _slide(
         index, level = space.indices(best)[dimension.name] + step, 0
         while 0 <= index < dimension.size:
             moved = _moved(space, best, dimension, index)
-            if moved == best and dimension.name == "threads":  # a channel needs more: leave one
-                indices = space.indices(best)
-                fewer = {"threads": index, "channels": max(indices["channels"] - 1, 0)}
-                moved = space.point({**indices, **fewer})
             if _is_elsewhere(space, moved, dimension, index) or (
                 dimension.name == "buffer" and most_passes(space, moved) == most_passes(space, best)
             ):
@@ -75,7 +71,12 @@ def _slide(
 
 
 def _moved(space: Space, point: Point, dimension: Dimension, index: int) -> Point:
-    return space.point({**space.indices(point), dimension.name: index})
+    """Return `point` at `index`; where its channels need more threads than that, with fewer."""
+    indices = {**space.indices(point), dimension.name: index}
+    moved = space.point(indices)
+    if dimension.name == "threads" and moved == point:
+        moved = space.point({**indices, "channels": max(indices["channels"] - 1, 0)})
+    return moved
 
 
 def _is_elsewhere(space: Space, moved: Point, dimension: Dimension, index: int) -> bool:
