@@ -134,7 +134,7 @@ std::string Adaptation::lead(const ObservedTimes& mine, std::uint64_t calls, std
   std::optional<Ranking> next;
   if (news.trouble.empty() && steady_) {
     waiting_.merge(news.learned, true);
-    if (timed_ranks_.size() == news.nics.size() || ++waited_ > kMostWaited) {
+    if (timed_ranks_.size() >= news.nics.size() || ++waited_ > kMostWaited) {
       next = steady_->next(std::exchange(waiting_, {}), news.nics, *last);
       timed_ranks_.clear();
       waited_ = 0;
