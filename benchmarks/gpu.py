@@ -8,7 +8,7 @@ timed against a flag's: half of a ping-pong of 8 bytes, the starts of kernels ta
 ranks on one GPU: msccl-default's allreduce by each value of each knob, every element compared; a
 tuned table beside msccl-default; NCCL itself where it allows several ranks on a GPU; and a class of
 the simulator fitted to the times (build/gpu-class.json). `make gpu` builds what it needs and runs
-it, in less than 8 minutes. --quick has tiny sizes, for rehearsals without a GPU.
+it, in about 5 minutes. --quick has tiny sizes, for rehearsals without a GPU.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class Extent:
 
     copy_bytes: int = 64 << 20
     sizes: Sequence[int] = (1 << 10, 1 << 15, 1 << 20, 1 << 25)
-    seconds: float = 0.5
-    tune_seconds: float = 120.0
+    seconds: float = 0.25
+    tune_seconds: float = 60.0
     budget: int = 40
 
 
-QUICK = Extent(1 << 14, (1 << 9, 1 << 11), 0.01, 2.0, 2)
+QUICK = Extent(1 << 14, (1 << 9, 1 << 11), 0.01, 20.0, 2)
 
 
 def yardstick(name: str, *arguments: int | ctypes.c_size_t) -> float:

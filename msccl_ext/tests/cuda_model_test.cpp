@@ -206,9 +206,16 @@ struct WithFlagsOfAnyRound : Thread {
       if (*flag != 0 && *flag % kSlots == flag_ % kSlots) *flag = flag_;
     return line;
   }
-  bool wait_for_lane(const std::byte* p, std::uint64_t flag, std::uint64_t slot, bool within,
-                     Pack& out) {
-    if (!within) return true;
+  template <int count>
+  bool wait_for_lanes(const std::byte* p, std::int64_t apart, std::uint64_t flag,
+                      std::uint64_t slot, bool within, Pack* out) {
+    for (int i = 0; i < count; ++i)
+      if (within && !wait_for_lane(p + i * apart, flag, slot, out[i])) return false;
+    return true;
+  }
+
+ private:
+  bool wait_for_lane(const std::byte* p, std::uint64_t flag, std::uint64_t slot, Pack& out) {
     const auto* words = reinterpret_cast<const std::uint64_t*>(p);
     const std::uint64_t* flags = words + 2 * (kLanes - 1 - index() % kLanes) + 1;
     const auto there = [&] {
@@ -220,7 +227,6 @@ struct WithFlagsOfAnyRound : Thread {
     return true;
   }
 
- private:
   std::uint32_t flag_ = 0;
 };
 

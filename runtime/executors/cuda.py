@@ -25,10 +25,14 @@ def cuda_library() -> Path:
     Raises:
         Unavailable: it was not built here.
     """
-    beside = built_folder("cuda") / _LIBRARY
-    path = Path(os.environ.get("TUCCL_CUDA_LIBRARY") or beside)
+    return _existing(os.environ.get("TUCCL_CUDA_LIBRARY", ""))
+
+
+@cache  # a communicator asks at every call
+def _existing(name: str) -> Path:
+    path = Path(name) if name else built_folder("cuda") / _LIBRARY
     if not path.is_file():
-        named = " (TUCCL_CUDA_LIBRARY names it)" if path != beside else ""
+        named = " (TUCCL_CUDA_LIBRARY names it)" if name else ""
         raise Unavailable(f"{path}: no such library{named}; `make cuda` builds it where nvcc is")
     return path
 

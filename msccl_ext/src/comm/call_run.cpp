@@ -92,6 +92,15 @@ void CallRun::launch() {
   end_group();
 }
 
+/// Calls `body` with each rank, in a thread of its own: large arrays take the host long.
+template <class Body>
+void CallRun::of_all_ranks(Body body) const {
+  std::vector<std::future<void>> done;
+  for (const Rank& rank : ranks_)
+    done.push_back(std::async(std::launch::async, [&] { body(rank); }));
+  for (std::future<void>& one : done) one.get();
+}
+
 /// Waits for all that was launched; names who waits for what where that did not end.
 void CallRun::finish() const {
   for (const Rank& rank : ranks_) rank.device->drain();
@@ -109,21 +118,21 @@ void CallRun::finish() const {
 }
 
 void CallRun::checked_run(int round, std::vector<RankResult>& results) {
-  for (const Rank& r : ranks_) {
+  of_all_ranks([&](const Rank& r) {
     std::vector<std::byte> memory = host_memory(r.program);
     exec::CheckData(call_, r.program.chunk_elements, round)
         .fill(r.program.rank, 0,
               chunks(r.program, memory, r.program.input, r.program.input_chunks));
     r.device->upload(r.memory, memory.data(), std::ssize(memory));
-  }
+  });
   launch();
   finish();
-  for (const Rank& r : ranks_) {
+  of_all_ranks([&](const Rank& r) {
     std::vector<std::byte> memory = host_memory(r.program);
     r.device->download(memory.data(), r.memory, std::ssize(memory));
     check_memory(r.program, call_, round, memory,
                  results[static_cast<std::size_t>(r.program.rank)]);
-  }
+  });
 }
 
 void CallRun::timed_runs(std::vector<RankResult>& results) {

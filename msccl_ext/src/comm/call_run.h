@@ -33,6 +33,8 @@ class CallRun {
     std::byte* memory;  ///< The user's chunks.
     std::unique_ptr<Communicator> communicator{};
   };
+  template <class Body>
+  void of_all_ranks(Body body) const;
   void launch();
   void finish() const;
   void checked_run(int round, std::vector<RankResult>& results);

@@ -4,16 +4,38 @@
 
 namespace tuccl::cuda {
 
+/// What a block reads at every step: in its shared memory, since every acquiring load empties the
+/// cache of its multiprocessor.
+struct Held {
+  static constexpr int kTransfers = 256;
+  BlockWork block;
+  Transfer transfers[kTransfers];
+};
+
 class GpuThread {
  public:
   static constexpr int kWarp = 32;
   static constexpr int kLanes = kLineLanes;
 
-  __device__ GpuThread(const Work& work, int block)
-      : waits_(work.waits + block), stop_(work.stop) {}
+  __device__ GpuThread(const Work& work, int block, Held& held)
+      : held_(held), waits_(work.waits + block), stop_(work.stop) {}
 
   __device__ int index() const { return static_cast<int>(threadIdx.x); }
   __device__ int count() const { return static_cast<int>(blockDim.x); }
+  __device__ const BlockWork& block(const Work& work, int number) {
+    hold(&held_.block, work.blocks + number, 1);
+    return held_.block;
+  }
+  __device__ const Transfer& transfer(const BlockWork& block, int i) {
+    const int first = i / Held::kTransfers * Held::kTransfers;
+    if (first != first_held_) {
+      first_held_ = first;
+      const int left = block.transfer_count - first;
+      __syncthreads();  // nobody reads those before any more
+      hold(held_.transfers, block.transfers + first, min(left, Held::kTransfers));
+    }
+    return held_.transfers[i - first];
+  }
   __device__ void set_transfer(int number) { transfer_ = number; }
   __device__ bool all(bool ok) const { return __syncthreads_and(ok) != 0; }
 
@@ -32,7 +54,7 @@ class GpuThread {
     return value;
   }
   __device__ void store_after_stores(std::uint64_t* p, std::uint64_t value) const {
-    __threadfence_system();
+    asm volatile("fence.acq_rel.sys;" ::: "memory");  // __threadfence_system() orders more
     store(p, value);
   }
   /// Loads are done when their values are used, before the barrier: no fence is needed, which would
@@ -41,7 +63,7 @@ class GpuThread {
     store(p, value);
   }
   __device__ void publish(std::uint64_t* p, std::uint64_t value) const {
-    __threadfence();
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
     store(p, value);
   }
 
@@ -60,17 +82,23 @@ class GpuThread {
   }
 
   /// All threads of the warp, which load and store whole lines at once.
-  __device__ bool wait_for_lane(const std::byte* p, std::uint64_t flag, std::uint64_t slot,
-                                bool within, Pack& out) const {
+  template <int count>
+  __device__ bool wait_for_lanes(const std::byte* p, std::int64_t apart, std::uint64_t flag,
+                                 std::uint64_t slot, bool within, Pack* out) const {
     const bool looks = within && threadIdx.x % kLanes == kLanes - 1;
     for (std::uint32_t turns = 1;; ++turns) {
       __syncwarp();
-      if (within)
-        asm volatile("ld.volatile.global.v2.u64 {%0,%1}, [%2];"
-                     : "=l"(out.words[0]), "=l"(out.words[1])
-                     : "l"(p)
-                     : "memory");
-      if (!__any_sync(kEveryone, looks && out.words[1] != flag)) {
+      bool missing = false;
+      TUCCL_UNROLL
+      for (int i = 0; i < count; ++i)
+        if (within)
+          asm volatile("ld.volatile.global.v2.u64 {%0,%1}, [%2];"
+                       : "=l"(out[i].words[0]), "=l"(out[i].words[1])
+                       : "l"(p + i * apart)
+                       : "memory");
+      TUCCL_UNROLL
+      for (int i = 0; i < count; ++i) missing = missing || (looks && out[i].words[1] != flag);
+      if (!__any_sync(kEveryone, missing)) {
         if (turns >= kTurns) store(waits_, 0);
         return true;
       }
@@ -87,6 +115,16 @@ class GpuThread {
   }
 
  private:
+  /// Copies into shared memory, by all threads; whole words.
+  template <class T>
+  __device__ static void hold(T* to, const T* from, int count) {
+    const auto* source = reinterpret_cast<const std::uint32_t*>(from);
+    auto* words = reinterpret_cast<std::uint32_t*>(to);
+    for (int i = threadIdx.x; i < count * static_cast<int>(sizeof(T) / 4); i += blockDim.x)
+      words[i] = source[i];
+    __syncthreads();
+  }
+
   static constexpr std::uint32_t kTurns = 1 << 14;  // between two looks at the host: milliseconds
   static constexpr unsigned kEveryone = 0xffffffffu;
 
@@ -99,9 +137,11 @@ class GpuThread {
     return *static_cast<const volatile int*>(stop_) != 0;
   }
 
+  Held& held_;
   std::uint64_t* waits_;
   const int* stop_;
   int transfer_ = 0;
+  int first_held_ = -1;
 };
 
 }  // namespace tuccl::cuda

@@ -75,9 +75,11 @@ class HostThread {
 
   int index() const { return index_; }
   int count() const { return block_.threads; }
+  const BlockWork& block(const Work& work, int number) const { return work.blocks[number]; }
+  const Transfer& transfer(const BlockWork& block, int i) const { return block.transfers[i]; }
   void set_transfer(int number) { transfer_ = number; }
   /// A digest of what it has done and of the data that it holds: with it and the memory, what it
-  /// will do is known. Counts that it waited for are no part of it, since only waiting ended.
+  /// will do is known. Of counts that it waited for only credit is a part of it, which it keeps.
   std::uint64_t history() const { return history_; }
 
   bool all(bool ok) {
@@ -95,7 +97,7 @@ class HostThread {
     while (true) {
       const std::uint64_t stores = block_.run.stores.load(std::memory_order_relaxed);
       if (condition()) {
-        note(2);
+        note(why == Wait::kCredit ? loaded_ : 2);
         return got_on();
       }
       history_ = before;
@@ -106,7 +108,8 @@ class HostThread {
   }
 
   std::uint64_t load(const std::uint64_t* p) {
-    return std::atomic_ref(*const_cast<std::uint64_t*>(p)).load(std::memory_order_acquire);
+    loaded_ = std::atomic_ref(*const_cast<std::uint64_t*>(p)).load(std::memory_order_acquire);
+    return loaded_;
   }
   void store_after_stores(std::uint64_t* p, std::uint64_t value) { store(p, value); }
   void store_after_loads(std::uint64_t* p, std::uint64_t value) { store(p, value); }
@@ -126,16 +129,11 @@ class HostThread {
   }
 
   /// A GPU loads a line's flag and data at once; here the data comes after the flag.
-  bool wait_for_lane(const std::byte* p, std::uint64_t flag, std::uint64_t slot, bool within,
-                     Pack& out) {
-    if (!within) return true;
-    const auto* words = reinterpret_cast<const std::uint64_t*>(p);
-    const std::uint64_t* flags = words + 2 * (lanes - 1 - index_ % lanes) + 1;
-    if (!wait(Wait::kData, slot, [&] { return load(flags) == flag; })) return false;
-    out.words[0] = words[0];
-    if (flags != words + 1) out.words[1] = words[1];
-    note(out.words[0]);
-    note(out.words[1]);
+  template <int count>
+  bool wait_for_lanes(const std::byte* p, std::int64_t apart, std::uint64_t flag,
+                      std::uint64_t slot, bool within, Pack* out) {
+    for (int i = 0; i < count; ++i)
+      if (within && !wait_for_lane(p + i * apart, flag, slot, out[i])) return false;
     return true;
   }
   /// And stores them at once; here the flag comes after the data of all.
@@ -157,6 +155,16 @@ class HostThread {
   }
 
  private:
+  bool wait_for_lane(const std::byte* p, std::uint64_t flag, std::uint64_t slot, Pack& out) {
+    const auto* words = reinterpret_cast<const std::uint64_t*>(p);
+    const std::uint64_t* flags = words + 2 * (lanes - 1 - index_ % lanes) + 1;
+    if (!wait(Wait::kData, slot, [&] { return load(flags) == flag; })) return false;
+    out.words[0] = words[0];
+    if (flags != words + 1) out.words[1] = words[1];
+    note(out.words[0]);
+    note(out.words[1]);
+    return true;
+  }
   static void split(std::uint64_t word, std::uint32_t& data, std::uint32_t& flag) {
     data = static_cast<std::uint32_t>(word);
     flag = static_cast<std::uint32_t>(word >> 32);
@@ -205,6 +213,7 @@ class HostThread {
   std::uint64_t random_;
   std::uint64_t history_ = 0xcbf29ce484222325u;
   int transfer_ = 0;
+  std::uint64_t loaded_ = 0;
 };
 
 }  // namespace tuccl::cuda

@@ -4,6 +4,8 @@
 // A `Thread` is what a GPU's thread is to a block (gpu_thread.h), or a thread of a test
 // (host_thread.h):
 //   index(), count()            its place, how many there are
+//   block(work, number)         its block's part of the work
+//   transfer(block, i)          the i-th transfer of its block; all threads ask for the same one
 //   kWarp, kLanes               how many are a warp, and how many share a line of LL128: 8
 //   all(ok)                     barrier of the block; true where every thread's `ok` was
 //   wait(why, slot, condition)  until `condition`, which loads; false where everyone gives up
@@ -13,7 +15,7 @@
 //   store_after_loads(p, v)     what the block loaded before its last barrier was loaded first
 //   publish(p, v)               like store_after_stores, within the GPU
 //   load_line, store_line       16 bytes of LL
-//   wait_for_lane, store_lane   16 bytes of each thread of a warp, in whole lines of LL128
+//   wait_for_lanes, store_lane  16 bytes of each thread of a warp, in whole lines of LL128
 #pragma once
 #include "cuda/ll.h"
 #include "cuda/ll128.h"
@@ -69,14 +71,14 @@ TUCCL_DEVICE bool wait_for_step(Thread& thread, const Work& w, const Transfer& t
 /// Runs block number `block` of `w`.
 template <Protocol protocol, class Thread>
 TUCCL_DEVICE void run_block(Thread& thread, const Work& w, int block) {
-  const BlockWork& b = w.blocks[block];
+  const BlockWork& b = thread.block(w, block);
   const bool first = thread.index() == 0;
   const std::uint64_t call = w.calls[block];
   Steps steps = first_steps(thread, b, w.transfer_slots);
   bool ready = thread.all(true);  // everyone has read what the first thread will change
   for (std::int64_t pass = 0; pass < w.passes; ++pass)
     for (int i = 0; i < b.transfer_count; ++i) {
-      const Transfer& t = b.transfers[i];
+      const Transfer& t = thread.transfer(b, i);
       thread.set_transfer(i);
       ready = ready && wait_for_step(thread, w, t, call, pass);
       if (t.op == Op::kNop) continue;

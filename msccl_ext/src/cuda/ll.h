@@ -84,9 +84,7 @@ TUCCL_DEVICE bool move_flagged(Thread& thread, const Move& m, Steps& steps, Body
   const auto slots = static_cast<std::uint64_t>(m.work.transfer_slots);
   bool ready = m.ready;
   if (thread.index() == 0 && ready && sends(m.transfer.op))
-    ready = thread.wait(Wait::kCredit, steps.sent, [&] {
-      return thread.load(m.block.send.head) + kSlots >= steps.sent + slots;
-    });
+    ready = wait_for_credit(thread, m.block.send, steps, slots);
   if (!thread.all(ready)) return false;
   if (!thread.all(body())) return false;
   if (sends(m.transfer.op)) steps.sent += slots;

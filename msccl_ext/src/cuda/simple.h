@@ -21,16 +21,13 @@ TUCCL_DEVICE bool move_slice(Thread& thread, const Move& m, std::int64_t at, std
   const bool sending = sends(m.transfer.op), receiving = receives(m.transfer.op);
   const Connection& to = m.block.send;
   const Connection& from = m.block.receive;
+  const auto passed = static_cast<std::uint64_t>(slots);
   bool ready = m.ready;
   if (thread.index() == 0 && ready) {
-    if (sending)
-      ready = thread.wait(Wait::kCredit, steps.sent, [&] {
-        return thread.load(to.head) + kSlots >= steps.sent + static_cast<std::uint64_t>(slots);
-      });
+    if (sending) ready = wait_for_credit(thread, to, steps, passed);
     if (receiving && ready)
-      ready = thread.wait(Wait::kData, steps.received, [&] {
-        return thread.load(from.tail) >= steps.received + static_cast<std::uint64_t>(slots);
-      });
+      ready = thread.wait(Wait::kData, steps.received,
+                          [&] { return thread.load(from.tail) >= steps.received + passed; });
   }
   if (!thread.all(ready)) return false;
   const auto after = [at](std::byte* p) { return p ? p + at : nullptr; };
@@ -40,7 +37,6 @@ TUCCL_DEVICE bool move_slice(Thread& thread, const Move& m, std::int64_t at, std
                    .out = sending ? m.work.slot(to, steps.sent) : nullptr};
   reduce_copy(thread, m, o, bytes);
   thread.all(true);
-  const auto passed = static_cast<std::uint64_t>(slots);
   if (sending) {
     if (thread.index() == 0) post(thread, to, steps.sent, passed, bytes);
     steps.sent += passed;

@@ -138,6 +138,19 @@ struct Move {
 struct Steps {
   std::uint64_t sent = 0;
   std::uint64_t received = 0;
+  std::uint64_t emptied = 0;  ///< Of what was sent, when the first thread last looked; its alone.
 };
+
+/// Waits until the receiver has emptied `slots` more; the first thread alone.
+template <class Thread>
+TUCCL_DEVICE bool wait_for_credit(Thread& thread, const Connection& to, Steps& steps,
+                                  std::uint64_t slots) {
+  const std::uint64_t needed = steps.sent + slots;
+  if (steps.emptied + kSlots >= needed) return true;
+  return thread.wait(Wait::kCredit, steps.sent, [&] {
+    steps.emptied = thread.load(to.head);
+    return steps.emptied + kSlots >= needed;
+  });
+}
 
 }  // namespace tuccl::cuda
