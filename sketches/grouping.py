@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
 from dataclasses import dataclass
 from statistics import pvariance
@@ -27,9 +26,7 @@ class Grouping:
     notes: tuple[str, ...] = ()
 
 
-def group(
-    topology: Topology, bindings: dict[int, str], most_variance: float = math.inf
-) -> Grouping:
+def group(topology: Topology, bindings: dict[int, str]) -> Grouping:
     """Return groups of NICs, one NIC a host at most, with the least variance of bandwidth in each.
 
     Greedy: the NICs of the host that has most of them open one group each; then host by host the
@@ -40,7 +37,7 @@ def group(
     * a NIC with bandwidth to spare joins a further group that lacks its host, and
     * where two hosts still share no group, a NIC of one joins a group of the other,
 
-    both with a note. No group has more than ``most_variance``. A topology of one host has none.
+    both with a note. A topology of one host has none.
 
     Raises:
         InputError: two hosts have no NICs that reach each other over the network.
@@ -50,7 +47,7 @@ def group(
     """
     if len(topology.hosts) < 2:
         return Grouping(())
-    work = _Groups(topology, bindings, most_variance)
+    work = _Groups(topology, bindings)
     work.open_and_fill()
     work.use_spare_bandwidth()
     work.join_hosts()
@@ -61,8 +58,7 @@ def group(
 class _Groups:
     """Groups under construction."""
 
-    def __init__(self, topology: Topology, bindings: dict[int, str], most: float) -> None:
-        self._most_variance = most
+    def __init__(self, topology: Topology, bindings: dict[int, str]) -> None:
         self._nic_paths = topology.derived(NicPaths)
         self._topology = topology = self._nic_paths.topology
         self._capacity = self._nic_paths.capacity
@@ -88,7 +84,6 @@ class _Groups:
         return (
             self._host[nic] not in {self._host[other] for other in nics}
             and self._network_hops(nics[0], nic) is not None
-            and self._variance([*nics, nic]) <= self._most_variance
         )
 
     def open_and_fill(self) -> None:

@@ -24,7 +24,7 @@ from tuccl.sketches.size import (
     for_size,
     prefer_links,
 )
-from tuccl.sketches.sketch import PrunedLink, Sketch
+from tuccl.sketches.sketch import Sketch
 from tuccl.sketches.symmetry import symmetries
 from tuccl.sketches.transformation import transform
 from tuccl.topology.graph import Topology
@@ -55,8 +55,6 @@ class SketchParameters:
         free: Any sender may carry any chunk out of its host; else a relay carries those of the
             GPUs bound to its NIC. Of few `connections`.
         own: A relay sends its own chunks first, which a solver alone heeds. Where one carries.
-        even: The NICs of a group have one bandwidth. Of `bound` sketches.
-        links: Links from each host to each other, between GPUs of like place; 0: all. Of others.
         congestion: The score that links between hosts may have, on one host those inside it.
         inside: The score that links inside hosts may have, where there are several.
         nvlink: Inside hosts NVLink alone, where that joins their GPUs.
@@ -71,8 +69,6 @@ class SketchParameters:
     split: bool = False
     free: bool = False
     own: bool = False
-    even: bool = False
-    links: int = 0
     congestion: float | None = None
     inside: float | None = None
     nvlink: bool = False
@@ -192,18 +188,6 @@ class SketchSpace:
             self.notes = (f"no NIC groups: {error}",)
             return None
 
-    @cached_property
-    def _even(self) -> Grouping | None:
-        """The grouping by equal bandwidth, where it differs and joins all hosts."""
-        if self._binding is None:
-            return None
-        bindings, grouping = self._binding
-        try:
-            even = group(self.topology, bindings, most_variance=0.0)
-        except InputError:
-            return None
-        return even if even.groups != grouping.groups else None
-
     def _axes(self, solver: bool) -> dict[str, tuple[Any, ...]]:
         several = self.mesh.nhosts > 1
         most = 1
@@ -217,8 +201,6 @@ class SketchSpace:
             "split": (False, True) if most > 1 else (False,),
             "free": (False, True) if most > 1 else (False,),
             "own": (False, True) if solver and most > 1 else (False,),
-            "even": (False, True) if self._even is not None else (False,),
-            "links": (0, *self._links_between_hosts()) if several else (0,),
             "congestion": (None, *self._scores(several)),
             "inside": (None, *self._scores(inter=False)) if several else (None,),
             "nvlink": (False, True) if self._nvlink_mesh is not self.mesh else (False,),
@@ -226,14 +208,6 @@ class SketchSpace:
             "many": (False, True) if solver and self.mesh.switches else (False,),
             "symmetry": (None, *range(len(symmetries(self.mesh)) if solver else 0)),
         }
-
-    def _links_between_hosts(self) -> Iterator[int]:
-        """Yield falling numbers of links between two hosts, less than all."""
-        each, *others = [len(self.mesh.ranks_of(host)) for host in range(self.mesh.nhosts)]
-        if others == [each] * len(others):
-            divisors = {n for n in range(1, each + 1) if each % n == 0}
-            rails = {each * n for n in divisors - {each}}
-            yield from sorted((divisors | rails) - {each * each}, reverse=True)
 
     def _scores(self, inter: bool) -> Iterator[float]:
         """Yield the scores that some link of the mesh is above."""
@@ -260,7 +234,7 @@ class SketchSpace:
         for each in fields(parameters):
             if each.name not in self.axes:
                 values[each.name] = each.default
-        values |= {"links": 0} if values["bound"] else {"connections": 0, "even": False}
+        values["connections"] *= values["bound"]
         if not values["connections"]:
             values |= {"split": False, "free": False}
         values["own"] &= bool(values["connections"]) and not values["free"]
@@ -306,8 +280,6 @@ class SketchSpace:
             sketch = replace(sketch, notes=self.notes)
         if parameters.bound:
             sketch = self._bound(sketch, parameters)
-        elif parameters.links:
-            sketch = _with_links_between_hosts(sketch, parameters.links)
         if parameters.congestion is not None:
             inter = sketch.nhosts > 1
             sketch = prune_congested(sketch, self.topology, parameters.congestion, inter=inter)
@@ -322,7 +294,6 @@ class SketchSpace:
                 "bind GPUs to; take a mesh"
             )
         bindings, grouping = self._binding
-        grouping = (self._even or grouping) if parameters.even else grouping
         sketch = transform(
             self.topology,
             bindings,
@@ -333,25 +304,6 @@ class SketchSpace:
         )
         sketch = replace(sketch, own_chunks_first=parameters.own)
         return replace(sketch, relays={}) if parameters.free else sketch
-
-
-def _with_links_between_hosts(sketch: Sketch, count: int) -> Sketch:
-    """Return the sketch with `count` links from each host to each other, on hosts of one size.
-
-    At first GPUs of like place (rails), spread over their host; then each also with the next ones.
-    """
-    ranks = [sketch.ranks_of(host) for host in range(sketch.nhosts)]
-    size, place = len(ranks[0]), {r: n for each in ranks for n, r in enumerate(each)}
-    kept, pruned = [], []
-    for link in sketch.links:
-        shift = (place[link.dst] - place[link.src]) % size
-        few = shift == 0 and place[link.src] % max(size // count, 1) == 0
-        if not link.inter or few or shift < count // size:
-            kept.append(link)
-        else:
-            why = f"{count} links for each pair of hosts"
-            pruned.append(PrunedLink(src=link.src, dst=link.dst, stage="grouping", reason=why))
-    return replace(sketch, links=tuple(kept), pruned=(*sketch.pruned, *pruned))
 
 
 def with_chunks(sketch: Sketch, nbytes: int) -> Sketch:

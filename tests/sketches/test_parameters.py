@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from msgspec.structs import replace
 
 from tuccl.errors import InputError
 from tuccl.sketches import SketchSpace, candidate_sketches
@@ -60,20 +59,6 @@ def test_parameters_prune_by_the_stage_that_they_are_of() -> None:
     assert {p.stage for p in nvlink.pruned} == {"size", "grouping", "transformation"}
 
 
-@pytest.mark.parametrize("links", [32, 8, 2])
-def test_links_between_hosts_join_like_places(links: int) -> None:
-    space = SketchSpace(two_hosts(), SIZE)
-    assert links in space.axes["links"]
-    sketch = space.sketch(f"mesh-links-{links}")
-    between = [(link.src, link.dst) for link in sketch.links if link.inter]
-    assert len(between) == 2 * links
-    assert all((dst - src) % 8 < max(links // 8, 1) for src, dst in between)
-    senders = {src for src, _ in between}
-    assert len(senders) == min(2 * links, 16)
-    whole = {*sketch.pairs, *((p.src, p.dst) for p in sketch.pruned)}
-    assert whole == set(space.mesh.pairs)
-
-
 def test_a_solver_has_rotations_and_the_order_at_relays_to_choose() -> None:
     space, quick = (SketchSpace(two_hosts(), SIZE, solver) for solver in (True, False))
     assert space.axes["symmetry"] == (None, 0, 1)
@@ -93,21 +78,6 @@ def test_a_solver_has_taccls_switch_strategies_to_choose() -> None:
     assert space.sketch("one-many").switch_strategy == ("uc-max", "uc-max")
     assert "one-few-many" not in space
     assert {"few", "many"}.isdisjoint(quick.axes)
-
-
-def test_nics_of_one_bandwidth_group_alone_where_others_would_join() -> None:
-    plain = join(load_profile("dgx-a100"), 2)
-    slow = [f"n1/nic{n}" for n in range(2)]
-    links = tuple(
-        replace(link, bandwidth=link.bandwidth / 2) if {link.src, link.dst} & {*slow} else link
-        for link in plain.links
-    )
-    space = SketchSpace(Topology("uneven", plain.nodes, links), SIZE)
-    assert "even" in space.axes
-    groups, even = (space.sketch(name).groups for name in ("one", "one-even"))
-    assert {nic for nics in groups if len(nics) > 1 for nic in nics} >= {*slow}
-    assert not any({*slow} & {*nics} for nics in even if len(nics) > 1)
-    assert "even" not in SketchSpace(plain, SIZE).axes
 
 
 def test_a_machine_has_the_axes_that_it_has_a_choice_in() -> None:
