@@ -22,7 +22,6 @@ STALE = {
     "estimators",
     "plan_mutations",
     "robust_tables",
-    "sketch_parameters",
 }
 
 
