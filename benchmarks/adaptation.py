@@ -296,6 +296,7 @@ def main() -> None:
         job = Job(emulation, table, SMALL)
         adapted = job.run(args.idle_calls)
         job.close()
+        print(*job.swaps, sep="\n", end="\n" if job.swaps else "")
         kept_ms = alone(emulation, table, files, SMALL, args.idle_calls)
         print(
             f"{args.idle_calls} idle calls of {SMALL} bytes: {len(job.swaps)} swaps, "

@@ -49,9 +49,10 @@ void a_lasting_change_is_seen_within_some_calls() {
 /// candidate. Returns the candidate of every call.
 std::vector<std::uint32_t> rounds(int calls, const LinkKnowledge& links,
                                   const std::function<float(int, std::uint32_t)>& us,
-                                  const std::function<NicBytes(int)>& nic = {}) {
+                                  const std::function<NicBytes(int)>& nic = {},
+                                  const std::function<void(const std::string&)>& inform = {}) {
   const auto table = Table::parse(uniform_table(1), "table.txt");
-  SteadyRanking steady(table, links, nullptr);
+  SteadyRanking steady(table, links, inform);
   Ranking last;
   std::vector<std::uint32_t> out;
   for (int i = 0; i < calls; ++i) {
@@ -81,6 +82,25 @@ void idle_calls_are_no_change() {
       CHECK(changes(chosen) < 40);  // a false alarm tries the other for some calls
     }
   CHECK(swapped == 0);
+}
+
+/// A host that is busy for a while slows every program alike, and scatters their times.
+void a_busy_host_is_no_reason_to_swap() {
+  long swaps = 0;
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    Times times(seed, 0.2);
+    std::mt19937 random(seed);
+    std::uniform_real_distribution<double> load(1, 2);
+    double busy = 1;
+    rounds(
+        10000, {},
+        [&](int i, std::uint32_t candidate) {
+          if (i % 400 == 0) busy = load(random);
+          return times.of(busy * (candidate == 0 ? 5 : 5.5));
+        },
+        {}, [&](const std::string&) { ++swaps; });
+  }
+  CHECK(swaps == 0);
 }
 
 void a_slow_first_candidate_gives_way_and_comes_back() {
@@ -219,6 +239,7 @@ int main() {
   using namespace tuccl::test;
   a_lasting_change_is_seen_within_some_calls();
   idle_calls_are_no_change();
+  a_busy_host_is_no_reason_to_swap();
   a_slow_first_candidate_gives_way_and_comes_back();
   a_change_in_a_trial_is_not_taken_for_usual();
   the_tables_choice_is_tried_again();

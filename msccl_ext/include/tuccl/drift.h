@@ -24,12 +24,15 @@ class DriftDetector {
   bool add(double time_us, double weight);
   /// 0 while it learns.
   double expected_us() const;
+  /// Of ln(time), about the expected one.
+  double deviation() const { return deviation_; }
 
  private:
   void learn();
 
   std::vector<double> learning_;
-  double expected_ = 0, allowance_ = 0, threshold_ = 0;  ///< Logarithms; a threshold of 0: learns.
+  /// Logarithms; a threshold of 0: it learns.
+  double expected_ = 0, deviation_ = 0, allowance_ = 0, threshold_ = 0;
   double slower_ = 0, faster_ = 0;
 };
 
@@ -46,9 +49,9 @@ struct LinkKnowledge {
 
 /// At rank 0: which candidate of each entry comes first. Until an entry's times change, nothing
 /// does; while another than the table's choice is first, the traffic of others is a reason too, and
-/// the end of 1000 rounds. Then each program that may be shorter now is first for some calls, in
-/// the end the one that was first again; the shortest stays if it takes 15 % less, or 7 % if it is
-/// the table's choice.
+/// the end of 1000 rounds. Then each program that may be shorter now is first for some calls, more
+/// where times scatter, in the end the one that was first again; the shortest stays if it takes 15
+/// % less, or 7 % if it is the table's choice.
 class SteadyRanking {
  public:
   /// `inform` is given a line for each candidate that takes another's place.

@@ -13,9 +13,11 @@ const double kEnter = std::log(1.15), kLeave = std::log(1.07);
 constexpr double kOver = 8;         // times
 constexpr double kDeviations = 10;  // of a threshold
 constexpr double kNormal = 1.349;   // quartiles of a normal distribution are so many apart
-constexpr std::size_t kTrialCalls = 3;
-constexpr int kRetry = 1000;     // rounds; nothing may show that the table's choice recovered
-constexpr int kMostMissed = 20;  // rounds; the calls do not fit it
+constexpr double kLeastCalls = 3, kMostCalls = 32;  // of a trial
+constexpr double kSure = 2;       // deviations between two medians that differ by kEnter
+constexpr double kMedian = 1.77;  // deviation of such a difference, of one time each
+constexpr int kRetry = 1000;      // rounds; nothing may show that the table's choice recovered
+constexpr int kMostMissed = 20;   // rounds; the calls do not fit it
 constexpr std::chrono::milliseconds kWindow{200};  // shorter ones see buffers fill, not rates
 constexpr double kSmoothing = 0.3;                 // of a window in what is known of the links
 constexpr double kUnnoticed = 0.1;                 // of a link's rate: headers, acknowledgements
@@ -28,13 +30,19 @@ double at_share(std::vector<double> values, double share) {
   return values[static_cast<std::size_t>(place)];
 }
 
+/// Calls after which the medians of two programs tell them apart.
+double trial_calls(const DriftDetector& detector) {
+  const double root = kSure * kMedian * detector.deviation() / kEnter;
+  return std::clamp(root * root, kLeastCalls, kMostCalls);
+}
+
 }  // namespace
 
 void DriftDetector::learn() {
-  const double deviation = (at_share(learning_, 0.75) - at_share(learning_, 0.25)) / kNormal;
+  deviation_ = (at_share(learning_, 0.75) - at_share(learning_, 0.25)) / kNormal;
   expected_ = at_share(learning_, 0.5);
-  allowance_ = std::max(kLeave, 0.75 * deviation);
-  threshold_ = std::max(kOver * (kEnter - kLeave), kDeviations * deviation);
+  allowance_ = std::max(kLeave, 0.75 * deviation_);
+  threshold_ = std::max(kOver * (kEnter - kLeave), kDeviations * deviation_);
 }
 
 bool DriftDetector::add(double time_us, double weight) {
@@ -127,7 +135,7 @@ void SteadyRanking::settle(std::uint32_t number, const ObservedTimes& news, doub
   if (!w.tried.empty()) {
     w.times.push_back(time_us);
     w.calls += calls;
-    if (w.times.size() < kTrialCalls || w.calls < kTrialCalls) return;
+    if (std::min(static_cast<double>(w.times.size()), w.calls) < trial_calls(w.detector)) return;
     w.tried.emplace_back(at_share(w.times, 0.5), w.first);
     go_on(number);
     return;
