@@ -9,9 +9,8 @@ from functools import cached_property, lru_cache
 
 from tuccl.planners import pack_trees
 from tuccl.synth.bounds.graph import routed_fabric
-from tuccl.synth.model.hierarchy import compose_tree
+from tuccl.synth.model.hierarchy import EqualGroups, compose_tree, equal_groups
 from tuccl.synth.model.network import Network, Pair
-from tuccl.synth.model.symmetry import isomorphic_groups
 from tuccl.synth.packing.edge_capacities import TreeProblem, edge_capacities
 from tuccl.synth.packing.tree import Tree
 
@@ -26,10 +25,11 @@ _Inner = list[list[list[Pair]]]
 
 
 @dataclass(frozen=True)
-class EqualHosts:
-    """Hosts with equal pairs of ranks inside, joined between equal local ranks.
+class Rails(EqualGroups):
+    """Equal hosts that are joined between equal local ranks, and who sends on which rail.
 
     Attributes:
+        network: All links.
         members: Ranks of each host, by local rank.
         relay_group: Neighbouring ranks of a host whose chunks leave by one relay, as one run. Hosts
             take turns at the relays with this period.
@@ -49,22 +49,13 @@ class EqualHosts:
 
     @property
     def rotation(self) -> int:
-        """Return by how many ranks the trees may be rotated without changing; 0: by none.
-
-        >>> EqualHosts(((0, 1), (2, 3), (4, 5), (6, 7)), 2).rotation
-        4
-        """
+        """Return by how many ranks the trees may be rotated without changing; 0: by none."""
         ranks = [rank for host in self.members for rank in host]
         periodic = len(self.members) % self.relay_group == 0 and ranks == list(range(len(ranks)))
-        return self.relay_group * len(self.members[0]) if periodic else 0
+        return self.relay_group * self.local_ranks if periodic else 0
 
     def relay(self, host: int, local_rank: int) -> int:
-        """Return the local rank by which chunks of a rank leave their host and enter others.
-
-        >>> hosts = EqualHosts(((0, 1), (2, 3), (4, 5), (6, 7)), 2)
-        >>> [hosts.relay(host, 0) for host in range(4)]
-        [0, 1, 0, 1]
-        """
+        """Return the local rank by which chunks of a rank leave their host and enter others."""
         return local_rank // self.relay_group * self.relay_group + host % self.relay_group
 
     @property
@@ -76,22 +67,23 @@ class EqualHosts:
 
 
 @lru_cache(maxsize=8)
-def equal_hosts(network: Network, runs: int = MOST_RUNS) -> EqualHosts | None:
-    """Return the hosts where they are equal and joined between equal local ranks, else None.
+def rails_of(network: Network, runs: int = MOST_RUNS) -> Rails | None:
+    """Return the rails where hosts are equal and joined between equal local ranks, else None.
 
     `runs` are those of chunks that a connection should carry at most.
     """
-    members = isomorphic_groups(network)
-    if not members:
+    hosts = equal_groups(network)
+    if hosts is None:
         return None
-    hosts = EqualHosts(members, _relay_group(len(members), len(members[0]), runs))
-    rails = (
-        (ranks[local_rank], members[(number + stride) % len(members)][local_rank])
+    members = hosts.members
+    rails = Rails(network, members, _relay_group(len(members), hosts.local_ranks, runs))
+    pairs = (
+        pair
         for number, ranks in enumerate(members)
-        for stride in hosts.strides
-        for local_rank in range(len(ranks))
+        for stride in rails.strides
+        for pair in zip(ranks, members[(number + stride) % len(members)], strict=True)
     )
-    return hosts if all(pair in network.index for pair in rails) else None
+    return rails if all(pair in network.index for pair in pairs) else None
 
 
 def _relay_group(hosts: int, local_ranks: int, runs: int) -> int:
@@ -115,10 +107,10 @@ def hierarchical_trees(
     grow as the logarithm of their number. All hosts do the same, so links between hosts are shared
     evenly.
     """
-    hosts = equal_hosts(network, runs)
+    hosts = rails_of(network, runs)
     if hosts is None:
         return None
-    inner = _inner_trees(network, hosts.members[0])
+    inner = _inner_trees(hosts.inside)
     outer = _outer_tree(hosts)
     return tuple(
         Tree(rank, chunks_per_rank, _parents(hosts, home, local_rank, outer, inner))
@@ -127,7 +119,7 @@ def hierarchical_trees(
     )
 
 
-def _outer_tree(hosts: EqualHosts) -> list[int]:
+def _outer_tree(hosts: Rails) -> list[int]:
     """Return for each host the stride from its parent in the tree from host 0.
 
     The strides between relay groups take about as many arcs each. They lead to hosts that take the
@@ -146,7 +138,7 @@ def _outer_tree(hosts: EqualHosts) -> list[int]:
 
 
 def _parents(
-    hosts: EqualHosts, home: int, local_rank: int, outer: list[int], inner: _Inner
+    hosts: Rails, home: int, local_rank: int, outer: list[int], inner: _Inner
 ) -> tuple[int, ...]:
     """Return the parents of all ranks in the tree of one rank's chunks."""
     members, count = hosts.members, len(hosts.members)
@@ -168,17 +160,16 @@ def _parents(
     return tuple(parents)
 
 
-def _inner_trees(network: Network, ranks: tuple[int, ...]) -> _Inner:
+def _inner_trees(host: Network) -> _Inner:
     """Return for each local rank the trees that its chunks take in turn."""
-    host = network.subnetwork(ranks)
     fabric = routed_fabric(host)
     best: tuple[Fraction, _Inner] | None = None
     for chunks in range(1, _MOST_CHUNKS + 1):
-        problem = TreeProblem(host, fabric, (chunks,) * len(ranks))
+        problem = TreeProblem(host, fabric, (chunks,) * host.ranks)
         capacities = edge_capacities(problem)
         time_s = problem.busiest_s(capacities) / chunks
         if best is None or time_s < best[0] * Fraction(99, 100):
-            trees: _Inner = [[] for _ in ranks]
+            trees: _Inner = [[] for _ in range(host.ranks)]
             for tree in pack_trees(problem.arcs(capacities), problem.chunks_per_root):
                 packed = Tree(tree.root, tree.weight, tuple(tree.parent))
                 trees[tree.root] += [packed.downwards] * tree.weight

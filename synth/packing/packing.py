@@ -174,7 +174,7 @@ def packing_chunks(
         Infeasible: the links do not join all ranks, or the sketch has relay rules.
     """
     packer = tree_packer(sketch, topology)
-    if not collective.rooted and packer.equal_hosts() is not None:
+    if not collective.rooted and packer.rails() is not None:
         return (1,)
     if packer.network.ranks <= _MOST_TRIED:
         return (_best_chunks(packer, collective, most),)

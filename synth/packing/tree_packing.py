@@ -23,9 +23,9 @@ from tuccl.synth.packing.edge_capacities import TreeProblem, edge_capacities, le
 from tuccl.synth.packing.hierarchical import (
     MOST_RUNS,
     MOST_RUNS_BOTH_WAYS,
-    EqualHosts,
-    equal_hosts,
+    Rails,
     hierarchical_trees,
+    rails_of,
 )
 from tuccl.synth.packing.tree import Tree
 
@@ -102,9 +102,9 @@ class TreePacker:
     network: Network
     fabric: Fabric
 
-    def equal_hosts(self, runs: int = MOST_RUNS) -> EqualHosts | None:
+    def rails(self, runs: int = MOST_RUNS) -> Rails | None:
         """Return the hosts where they are many and equal, so that trees are hierarchical."""
-        return equal_hosts(self.network, runs) if self.network.ranks > _MOST_PACKED else None
+        return rails_of(self.network, runs) if self.network.ranks > _MOST_PACKED else None
 
     @cached_property
     def reverse(self) -> TreePacker:
@@ -196,8 +196,8 @@ def pack_forest(packer: TreePacker, collective: Collective, chunks_per_rank: int
     up = packer.reverse.trees(chunks_per_root, runs) if collective.reducing else ()
     down = packer.trees(chunks_per_root, runs) if _broadcasts(collective) else ()
     packed = packer.forest(up, down)
-    if not collective.rooted and (hosts := packer.equal_hosts(runs)) is not None:
-        return replace(packed, relay_group=hosts.relay_group, rotation=hosts.rotation)
+    if not collective.rooted and (rails := packer.rails(runs)) is not None:
+        return replace(packed, relay_group=rails.relay_group, rotation=rails.rotation)
     bound_s = packer.bound_s(collective, chunks_per_rank)
     if packed.busiest_s * ENOUGH <= bound_s:
         return packed

@@ -21,7 +21,7 @@ from tuccl.synth.bounds.link_load import fraction_of_bound
 from tuccl.synth.lowering.rotation import period
 from tuccl.synth.model.certificate import verify_schedule
 from tuccl.synth.model.network import sketch_network
-from tuccl.synth.packing.hierarchical import equal_hosts, hierarchical_trees
+from tuccl.synth.packing.hierarchical import hierarchical_trees, rails_of
 from tuccl.synth.packing.packing import packing_chunks
 from tuccl.synth.packing.tree_sends import chained_sends, merged_sends
 from tuccl.topology import Link, Node, Topology, load_machine, network, path
@@ -86,7 +86,7 @@ def test_a_turned_program_is_the_one_lowered_whole(name: str) -> None:
 
 def test_rotating_ranks_rotates_the_trees() -> None:
     rail_network = sketch_network(rails(t := pairs_of_gpus(40)), t)
-    hosts, trees = equal_hosts(rail_network), hierarchical_trees(rail_network, 1)
+    hosts, trees = rails_of(rail_network), hierarchical_trees(rail_network, 1)
     assert hosts is not None
     assert trees is not None
     assert hosts.rotation == 4
@@ -116,11 +116,11 @@ def test_merged_sends_are_the_single_ones_side_by_side() -> None:
 def test_unlike_hosts_get_no_hierarchical_trees() -> None:
     t = pairs_of_gpus(36)
     lopsided = Topology("lopsided", t.nodes, (*t.links[:-1], replace_rate(t.links[-1])))
-    assert equal_hosts(sketch_network(rails(lopsided), lopsided)) is not None  # pairs are the same
+    assert rails_of(sketch_network(rails(lopsided), lopsided)) is not None  # pairs are the same
     one_more = Node("n0/gpu2", "gpu", "n0", t.ranks)
     link = Link("n0/gpu2", "n0/gpu0", "nvlink", 25.0, 0.5, duplex=True)
     uneven = Topology("uneven", (*t.nodes, one_more), (*t.links, link))
-    assert equal_hosts(sketch_network(rails(uneven), uneven)) is None
+    assert rails_of(sketch_network(rails(uneven), uneven)) is None
 
 
 def replace_rate(link: Link) -> Link:
