@@ -10,7 +10,7 @@ if TYPE_CHECKING:
         rendezvous_address,
         rendezvous_server,
     )
-    from tuccl.runtime.jobs.changed_shape import is_table, table_for
+    from tuccl.runtime.jobs.changed_shape import is_table, table_for, torn_host
     from tuccl.runtime.jobs.hosts import (
         HOST_LAUNCHERS,
         HOST_TOOLS,
@@ -84,6 +84,7 @@ __all__ = [
     "run_environment",
     "shell_block",
     "table_for",
+    "torn_host",
     "verdicts",
     "window_notes",
 ]

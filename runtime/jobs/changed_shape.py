@@ -76,6 +76,27 @@ def table_for(
     raise InputError(reason)
 
 
+def torn_host(topology: Topology, hosts: Sequence[str]) -> str:
+    """Return which ranks of one host of ``topology`` are on two of ``hosts``, by rank; empty: none.
+
+    A program made for them sends between them as within a host. The reverse does no harm.
+
+    >>> from tuccl.topology import load_profile
+    >>> torn_host(load_profile("v100x4"), ["a", "a", "a", "a"])
+    ''
+    """
+    first: dict[str | None, int] = {}
+    for rank, gpu in enumerate(topology.gpus):
+        other = first.setdefault(gpu.host, rank)
+        if hosts[rank] != hosts[other]:
+            return (
+                f"it was tuned for ranks {other} and {rank} on one host, and they are on "
+                f"{hosts[other]} and {hosts[rank]}; tune for the machine as `tuccl doctor "
+                "--transports --json` and `tuccl probe --cells` find it"
+            )
+    return ""
+
+
 def present_topology(whole: Topology, hosts: Sequence[str]) -> Topology | None:
     """Return the part of ``whole`` whose rank r is on ``hosts[r]``, () all; None: none, or unclear.
 

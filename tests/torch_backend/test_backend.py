@@ -100,6 +100,18 @@ def test_a_group_without_programs_for_its_calls_says_so(job: Job, table: Table) 
     assert last == (2, {"program": 1, "gloo": 0})
 
 
+def test_a_table_of_one_host_is_refused_where_its_ranks_are_on_two(job: Job, table: Table) -> None:
+    outcomes = job("no_table", 2, table(1, 2), HOSTS="a,b")
+    all_well(outcomes)
+    why = "it was tuned for ranks 0 and 1 on one host, and they are on a and b"
+    assert outcomes[0][1].count(why) == 1 and why not in outcomes[1][1]
+    outcomes = job("more_operations", 2, table(1, 2), table(2, 1), HOSTS="a,b")
+    all_well(outcomes)
+    assert outcomes[0][1].count(why) == 1  # the log goes on
+    # Programs between hosts may run within one.
+    all_well(job("more_operations", 2, table(2, 1), HOSTS="a,a"))
+
+
 def test_a_program_gives_way_at_the_same_call_on_all_ranks(
     job: Job, table: Table, tmp_path: Path
 ) -> None:
@@ -242,6 +254,7 @@ def test_a_damaged_table_leaves_all_to_gloo_with_one_warning(
 
 
 def test_torchrun_on_two_emulated_hosts(table: Table, tmp_path: Path) -> None:
+    """Two network namespaces, for which a table of one host is none."""
     try:
         check_privilege()
     except Unavailable as missing:
@@ -263,7 +276,7 @@ def test_torchrun_on_two_emulated_hosts(table: Table, tmp_path: Path) -> None:
         [*cluster, "sh", str(script)],
         check=False,
         cwd=ROOT,
-        env={**os.environ, "TUCCL_TABLE": str(stored), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "TUCCL_TABLE": f"{table(1, 4)}:{stored}", "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=200,

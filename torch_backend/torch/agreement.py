@@ -14,12 +14,14 @@ import torch.distributed as dist
 
 from tuccl.errors import InputError, TucclError
 from tuccl.runtime import Table, load_table
-from tuccl.runtime.jobs import is_table, table_for
-from tuccl.torch.options import Options, host_name
+from tuccl.runtime.jobs import is_table, table_for, torn_host
+from tuccl.topology import load_topology
+from tuccl.torch.options import Options, host_name, network_space
 
 _LARGEST = 256 << 20
 _YES, _NO = b"+", b"-"
-_FILES = ("table.json", "table.txt", "topology.json")
+_TOPOLOGY = "topology.json"
+_FILES = ("table.json", "table.txt", _TOPOLOGY)
 
 
 @dataclass(frozen=True)
@@ -35,21 +37,25 @@ def present_tables(
     """Return the tables for the hosts that are there, and what is to be said of them, on rank 0.
 
     In the place of a folder of tables stands that of these hosts, if need be one derived in
-    ``derive_s`` seconds; other ranks only say where they are.
+    ``derive_s`` seconds; a table that has ranks on one host which are on two is left out. Other
+    ranks only say where they are.
 
     Raises:
         dist.DistStoreError: a rank did not answer within the store's time.
     """
-    store.set(f"host/{rank}", host_name())
+    store.set(f"host/{rank}", f"{host_name()}\n{network_space()}")
     if rank != 0:
         return options.tables, ""
-    hosts = [store.get(f"host/{other}").decode() for other in range(size)]
+    hosts = _hosts(store, size)
     tables: list[str | Path] = []
     notes = []
     for folder in options.tables:
         try:
             if is_table(folder):
-                tables.append(folder)
+                if torn := _torn_host(Path(folder), hosts):
+                    notes.append(f"no table is for these hosts: {folder}: {torn}")
+                else:
+                    tables.append(folder)
             else:
                 found, note = table_for(folder, hosts, seconds=derive_s, without=("nccl",))
                 tables.append(found.folder)
@@ -106,6 +112,27 @@ def vote(
     return None
 
 
+def _hosts(store: dist.Store, size: int) -> list[str]:
+    """Return the host of each rank; containers with a network of their own count as hosts."""
+    entries = [store.get(f"host/{rank}").decode().partition("\n") for rank in range(size)]
+    spaces: dict[str, list[str]] = {}
+    for host, _, space in entries:
+        if space not in spaces.setdefault(host, []):
+            spaces[host].append(space)
+    return [
+        host if len(spaces[host]) == 1 else f"{host}, network {spaces[host].index(space)}"
+        for host, _, space in entries
+    ]
+
+
+def _torn_host(table: Path, hosts: Sequence[str]) -> str:
+    try:
+        topology = load_topology(table / _TOPOLOGY)
+    except (InputError, OSError):
+        return ""  # reported by whoever reads the table
+    return torn_host(topology, hosts) if topology.ranks == len(hosts) else ""
+
+
 def _offer(tables: Sequence[str | Path], size: int, note: str) -> tuple[bytes, Path]:
     """Rank 0's entry for the store, a table or why there is none, and the table's folder."""
     others: list[int] = []
@@ -117,7 +144,7 @@ def _offer(tables: Sequence[str | Path], size: int, note: str) -> tuple[bytes, P
             others.append(stored.lookup.ranks)
     except (InputError, OSError) as error:
         return _NO + str(error).encode()[:1000], Path()
-    why = f"no table is for {size} ranks, only for {sorted(set(others))}"
+    why = f"no table is for {size} ranks, only for {sorted(set(others))}" + f"; {note}" * bool(note)
     if not others:
         why = note or "no table is named (TUCCL_TABLE, or pg_options)"
     return _NO + why.encode()[:1000], Path()

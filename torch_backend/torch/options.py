@@ -81,6 +81,20 @@ def host_name(environment: Mapping[str, str] = os.environ) -> str:
     return environment.get("TUCCL_HOSTID") or socket.gethostname()
 
 
+def network_space(environment: Mapping[str, str] = os.environ) -> str:
+    """Return what is equal in ranks that one kernel joins: its boot, and a network namespace.
+
+    Where ``TUCCL_HOSTID`` names hosts, that alone counts.
+    """
+    if environment.get("TUCCL_HOSTID"):
+        return ""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/net').readlink()}"
+    except OSError:
+        return ""
+
+
 def added_latencies(
     members: Sequence[int], ranks: int, environment: Mapping[str, str] = os.environ
 ) -> tuple[float, ...]:
