@@ -238,7 +238,7 @@ def fitted_class(topology: Topology, cases: dict[str, list[Case]], path: Path) -
     path.write_bytes(encode_machine(named))
     unseen = cross_validate(trials, start)
     print(f"\nclass {start.name} of the simulator, mean errors from 64 KiB, and below")
-    print("protocol    by estimates           fitted    fitted to the others")
+    print("protocol        as shipped         fitted    fitted to the others")
     for rows in zip(before, result.errors, unseen, strict=True):
         print(f"{rows[0].name:8}  " + "    ".join(f"{_percent(row):>12}" for row in rows))
     print(f"written to {path.name}; use it with --machine")
