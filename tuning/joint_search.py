@@ -175,7 +175,8 @@ def tune_tasks(
             raise KeyboardInterrupt(missing)
         other_entries, other_files = kept(_sizes(finished, options.root))
     else:
-        check_searched(options.seconds, [r.evaluations for r in results if r.grid_size])
+        counts = [r.evaluations for r in results if r.grid_size]
+        check_searched(options.seconds, counts, studies.finish)
     names = dict.fromkeys(result.task.collective for result in results)
     calls = [Collective(name, topology.ranks, options.root) for name in names]
     entries, files = _entries(results, calls, work)

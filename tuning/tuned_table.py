@@ -6,7 +6,7 @@ import atexit
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
@@ -80,16 +80,19 @@ def table_path(path: str | os.PathLike[str] | None) -> Path:
     return Path(folder, "table")
 
 
-def check_searched(seconds: float | None, evaluations: Sequence[int]) -> None:
-    """Refuse a tune whose time limit left no size an evaluation.
+def check_searched(
+    seconds: float | None, evaluations: Sequence[int], finish: Callable[[], None]
+) -> None:
+    """Refuse a tune whose time limit left no size an evaluation; ``finish`` its study first.
 
     Raises:
         InputError: there are sizes to search, and none was searched.
     """
     if seconds is not None and evaluations and not any(evaluations):
+        finish()  # it has nothing that a new one would lose
         raise InputError(
             f"time limit {seconds:g} s: it was over before the first evaluation, so nothing was "
-            "searched and no table is written; allow more time, and go on with --resume"
+            "searched and no table is written; allow more time"
         )
 
 

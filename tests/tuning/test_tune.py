@@ -408,10 +408,10 @@ def test_a_time_limit_that_left_no_evaluation_is_no_search(
     topology: Topology, tmp_path: Path
 ) -> None:
     out = tmp_path / "table"
-    with pytest.raises(InputError, match=r"before the first evaluation.*--resume"):
+    with pytest.raises(InputError, match=r"before the first evaluation.*allow more time"):
         tuned(out, Stand(topology), topology, seconds=1e-6)
     assert not out.exists()
-    tuned(out, Stand(topology), topology, resume=True, budget=3)
+    tuned(out, Stand(topology), topology, budget=3)  # anew, without a word about the first
     assert load_table(out)
 
 

@@ -130,7 +130,7 @@ def tune_nccl(
             entries.append(entry)
             summaries.append(_summary(name, nbytes, entry, *counts[nbytes]))
     progress(total, total, "done")
-    check_searched(options.seconds, [summary.evaluations for summary in summaries])
+    check_searched(options.seconds, [each.evaluations for each in summaries], journal.finish)
     table = new_table(topology, [*entries, *other_entries], "nccl", executor.label, baseline)
     table = save_table(table, out, topology, [])
     journal.finish()

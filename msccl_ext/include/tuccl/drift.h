@@ -49,9 +49,9 @@ struct LinkKnowledge {
 
 /// At rank 0: which candidate of each entry comes first. Until an entry's times change, nothing
 /// does; while another than the table's choice is first, the traffic of others is a reason too, and
-/// the end of 1000 rounds. Then each program that may be shorter now is first for some calls, more
-/// where times scatter, in the end the one that was first again; the shortest stays if it takes 15
-/// % less, or 7 % if it is the table's choice.
+/// the end of 1000 rounds. Then each program that may be shorter now is first for some calls (3, to
+/// 32 where times scatter), in the end the one that was first again; the shortest stays if it takes
+/// 15 % less, or 7 % if it is the table's choice.
 class SteadyRanking {
  public:
   /// `inform` is given a line for each candidate that takes another's place.
