@@ -19,7 +19,6 @@ STAMPS = {
 # without figures yet.
 STALE = {
     "compression_exchanges",
-    "estimators",
     "plan_mutations",
     "robust_tables",
 }
