@@ -234,7 +234,8 @@ class SketchSpace:
         for each in fields(parameters):
             if each.name not in self.axes:
                 values[each.name] = each.default
-        values["connections"] *= values["bound"]
+        if not values["bound"]:
+            values["connections"] = 0
         if not values["connections"]:
             values |= {"split": False, "free": False}
         values["own"] &= bool(values["connections"]) and not values["free"]

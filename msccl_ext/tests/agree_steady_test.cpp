@@ -45,8 +45,10 @@ void a_lasting_change_is_seen_within_some_calls() {
     }
 }
 
+constexpr std::uint32_t kDefault = 2;  // of the three candidates of `uniform_table`
+
 /// Rank 0's part of rounds of one call each, without any other rank: what `us` says of a call and a
-/// candidate. Returns the candidate of every call.
+/// candidate; less than 0: the call fits no program. Returns the candidate of every call.
 std::vector<std::uint32_t> rounds(int calls, const LinkKnowledge& links,
                                   const std::function<float(int, std::uint32_t)>& us,
                                   const std::function<NicBytes(int)>& nic = {},
@@ -58,7 +60,8 @@ std::vector<std::uint32_t> rounds(int calls, const LinkKnowledge& links,
   for (int i = 0; i < calls; ++i) {
     out.push_back(last.order.empty() ? 0 : last.order[0]);
     ObservedTimes news;
-    news.add(out.back(), us(i, out.back()));
+    const float time_us = us(i, out.back());
+    news.add(time_us < 0 ? kDefault : out.back(), std::abs(time_us));
     const std::vector<NicBytes> nics(1, nic ? nic(i) : NicBytes{});
     if (auto next = steady.next(news, nics, last)) last = std::move(*next);
   }
@@ -101,6 +104,21 @@ void a_busy_host_is_no_reason_to_swap() {
         {}, [&](const std::string&) { ++swaps; });
   }
   CHECK(swaps == 0);
+}
+
+/// A trial lasts until the program has had its calls, however many others come between.
+void calls_that_do_not_fit_end_no_trial() {
+  long right = 0;
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    Times times(seed, 0.2);
+    std::mt19937 random(seed);
+    const auto chosen = rounds(3000, {}, [&](int i, std::uint32_t candidate) {
+      const float us = times.of(candidate == 1 ? 6 : i < 1000 ? 5 : 20);
+      return i > 0 && random() % 2 == 0 ? -us : us;
+    });
+    right += chosen.back() == 1;
+  }
+  CHECK(right == 20);
 }
 
 void a_slow_first_candidate_gives_way_and_comes_back() {
@@ -240,6 +258,7 @@ int main() {
   a_lasting_change_is_seen_within_some_calls();
   idle_calls_are_no_change();
   a_busy_host_is_no_reason_to_swap();
+  calls_that_do_not_fit_end_no_trial();
   a_slow_first_candidate_gives_way_and_comes_back();
   a_change_in_a_trial_is_not_taken_for_usual();
   the_tables_choice_is_tried_again();

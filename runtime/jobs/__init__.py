@@ -10,7 +10,7 @@ if TYPE_CHECKING:
         rendezvous_address,
         rendezvous_server,
     )
-    from tuccl.runtime.jobs.changed_shape import is_table, table_for, torn_host
+    from tuccl.runtime.jobs.changed_shape import is_table, split_host, table_for
     from tuccl.runtime.jobs.hosts import (
         HOST_LAUNCHERS,
         HOST_TOOLS,
@@ -83,8 +83,8 @@ __all__ = [
     "run_command",
     "run_environment",
     "shell_block",
+    "split_host",
     "table_for",
-    "torn_host",
     "verdicts",
     "window_notes",
 ]

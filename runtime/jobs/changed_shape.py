@@ -76,13 +76,13 @@ def table_for(
     raise InputError(reason)
 
 
-def torn_host(topology: Topology, hosts: Sequence[str]) -> str:
+def split_host(topology: Topology, hosts: Sequence[str]) -> str:
     """Return which ranks of one host of ``topology`` are on two of ``hosts``, by rank; empty: none.
 
     A program made for them sends between them as within a host. The reverse does no harm.
 
     >>> from tuccl.topology import load_profile
-    >>> torn_host(load_profile("v100x4"), ["a", "a", "a", "a"])
+    >>> split_host(load_profile("v100x4"), ["a", "a", "a", "a"])
     ''
     """
     first: dict[str | None, int] = {}
@@ -92,7 +92,8 @@ def torn_host(topology: Topology, hosts: Sequence[str]) -> str:
             return (
                 f"it was tuned for ranks {other} and {rank} on one host, and they are on "
                 f"{hosts[other]} and {hosts[rank]}; tune for the machine as `tuccl doctor "
-                "--transports --json` and `tuccl probe --cells` find it"
+                "--transports --json` and `tuccl probe --cells` find it, or set one TUCCL_HOSTID "
+                "on ranks that are on one host"
             )
     return ""
 

@@ -35,7 +35,6 @@ class Rails(EqualGroups):
             take turns at the relays with this period.
     """
 
-    members: tuple[tuple[int, ...], ...]
     relay_group: int
 
     @cached_property

@@ -46,10 +46,10 @@ def main() -> None:
     torch.cuda.synchronize()
     assert bool((a == size**3).all())
 
-    a = torch.ones(1024, device="cuda")
+    a = torch.full((1024,), rank + 1.0, device="cuda")
     for _ in range(MANY):
         dist.all_reduce(a, op=dist.ReduceOp.AVG)
-    assert bool((a == 1).all())
+    assert bool((a == (size + 1) / 2).all())
 
     torch.manual_seed(0)
     layer = torch.nn.Linear(64, 64).cuda()

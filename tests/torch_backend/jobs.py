@@ -123,6 +123,7 @@ def more_operations() -> None:
     dist.all_gather_object(objects, {"rank": RANK})
     assert objects == [{"rank": r} for r in range(SIZE)]
     dist.barrier()
+    assert dist.group.WORLD.counts["program"] > 0
     bits = torch.tensor([1 << RANK])
     dist.all_reduce(bits, Op.BOR)  # no program knows it
     assert bits.item() == (1 << SIZE) - 1

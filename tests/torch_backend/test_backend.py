@@ -107,9 +107,28 @@ def test_a_table_of_one_host_is_refused_where_its_ranks_are_on_two(job: Job, tab
     assert outcomes[0][1].count(why) == 1 and why not in outcomes[1][1]
     outcomes = job("more_operations", 2, table(1, 2), table(2, 1), HOSTS="a,b")
     all_well(outcomes)
-    assert outcomes[0][1].count(why) == 1  # the log goes on
+    assert outcomes[0][1].count(why) == 2  # the log goes on
     # Programs between hosts may run within one.
     all_well(job("more_operations", 2, table(2, 1), HOSTS="a,a"))
+
+
+def test_ranks_that_share_neither_namespace_are_on_hosts_of_their_own() -> None:
+    from torch.distributed import HashStore
+
+    from tuccl.torch.agreement import _hosts
+
+    def hosts(*ranks: str) -> list[str]:
+        store = HashStore()
+        for number, rank in enumerate(ranks):
+            store.set(f"host/{number}", rank)
+        return _hosts(store, len(ranks))
+
+    assert hosts("a\n", "a\n", "b\n") == ["a", "a", "b"]
+    assert hosts("a\nb/net:[1] b/pid:[1]", "a\nb/net:[1] b/pid:[2]") == ["a", "a"]
+    assert hosts("a\nb/net:[1] b/pid:[1]", "a\nb/net:[2] b/pid:[2]") == ["a (0)", "a (1)"]
+    # The third joins the first two.
+    three = ("a\nb/net:[1] b/pid:[1]", "a\nb/net:[2] b/pid:[2]", "a\nb/net:[1] b/pid:[2]")
+    assert hosts(*three) == ["a", "a", "a"]
 
 
 def test_a_program_gives_way_at_the_same_call_on_all_ranks(
@@ -283,6 +302,7 @@ def test_torchrun_on_two_emulated_hosts(table: Table, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     assert "all goes to Gloo" not in done.stderr
+    assert "it was tuned for ranks 0 and 2 on one host" in done.stderr
 
 
 def test_an_interface_that_is_not_there_leaves_all_to_gloo(job: Job, table: Table) -> None:

@@ -14,9 +14,9 @@ import torch.distributed as dist
 
 from tuccl.errors import InputError, TucclError
 from tuccl.runtime import Table, load_table
-from tuccl.runtime.jobs import is_table, table_for, torn_host
+from tuccl.runtime.jobs import is_table, split_host, table_for
 from tuccl.topology import load_topology
-from tuccl.torch.options import Options, host_name, network_space
+from tuccl.torch.options import Options, host_name, namespaces
 
 _LARGEST = 256 << 20
 _YES, _NO = b"+", b"-"
@@ -43,7 +43,7 @@ def present_tables(
     Raises:
         dist.DistStoreError: a rank did not answer within the store's time.
     """
-    store.set(f"host/{rank}", f"{host_name()}\n{network_space()}")
+    store.set(f"host/{rank}", f"{host_name()}\n{namespaces()}")
     if rank != 0:
         return options.tables, ""
     hosts = _hosts(store, size)
@@ -52,8 +52,8 @@ def present_tables(
     for folder in options.tables:
         try:
             if is_table(folder):
-                if torn := _torn_host(Path(folder), hosts):
-                    notes.append(f"no table is for these hosts: {folder}: {torn}")
+                if split := _split_host(Path(folder), hosts):
+                    notes.append(f"no table is for these hosts: {folder}: {split}")
                 else:
                     tables.append(folder)
             else:
@@ -113,24 +113,27 @@ def vote(
 
 
 def _hosts(store: dist.Store, size: int) -> list[str]:
-    """Return the host of each rank; containers with a network of their own count as hosts."""
-    entries = [store.get(f"host/{rank}").decode().partition("\n") for rank in range(size)]
-    spaces: dict[str, list[str]] = {}
-    for host, _, space in entries:
-        if space not in spaces.setdefault(host, []):
-            spaces[host].append(space)
+    """Return the host of each rank; containers that share neither namespace are hosts."""
+    ranks = [store.get(f"host/{rank}").decode().split("\n") for rank in range(size)]
+    parts: dict[str, list[set[str]]] = {}
+    for host, names in ranks:
+        own, others = set(names.split(" ")), parts.get(host, [])
+        joined = [part for part in others if part & own]
+        parts[host] = [*(p for p in others if p not in joined), own.union(*joined)]
     return [
-        host if len(spaces[host]) == 1 else f"{host}, network {spaces[host].index(space)}"
-        for host, _, space in entries
+        f"{host} ({next(i for i, part in enumerate(parts[host]) if set(names.split(' ')) <= part)})"
+        if len(parts[host]) > 1
+        else host
+        for host, names in ranks
     ]
 
 
-def _torn_host(table: Path, hosts: Sequence[str]) -> str:
+def _split_host(table: Path, hosts: Sequence[str]) -> str:
     try:
         topology = load_topology(table / _TOPOLOGY)
     except (InputError, OSError):
         return ""  # reported by whoever reads the table
-    return torn_host(topology, hosts) if topology.ranks == len(hosts) else ""
+    return split_host(topology, hosts) if topology.ranks == len(hosts) else ""
 
 
 def _offer(tables: Sequence[str | Path], size: int, note: str) -> tuple[bytes, Path]:

@@ -55,9 +55,9 @@ def create_group(
         and _matters(outcome, options.global_ranks_in_group)
     ):
         warnings.warn(f"tuccl: all goes to Gloo: {outcome.reason}", stacklevel=2)
-    elif note and tables and derive_s:
+    elif note and tables and size == world:
         print(f"tuccl: torch: {note}", file=sys.stderr, flush=True)
-    gpus = GpuCollectives(dist.PrefixStore("gpus/", store), rank, size, tables)
+    gpus = GpuCollectives(dist.PrefixStore("gpus/", store), rank, size, tables, note)
     return TucclGroup(rank, size, limit, gloo, programs, group, gpus)
 
 

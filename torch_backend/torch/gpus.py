@@ -118,12 +118,12 @@ class GpuCollectives:
     """The calls of a group on GPUs: by its communicator, made at the first, else by NCCL."""
 
     def __init__(
-        self, store: dist.Store, rank: int, size: int, tables: Sequence[str | Path]
+        self, store: dist.Store, rank: int, size: int, tables: Sequence[str | Path], note: str = ""
     ) -> None:
-        """Serve rank ``rank`` of ``size``; rank 0 chooses of ``tables``."""
+        """Serve rank ``rank`` of ``size``; rank 0 chooses of ``tables``, and ``note`` says more."""
         self._store = store
         self._rank, self._size = rank, size
-        self._tables = tables
+        self._tables, self._note = tables, note
         self._communicator: GpuCommunicator | None = None
         self._joined = False
         self._nccl: dist.ProcessGroup | None = None
@@ -212,7 +212,8 @@ class GpuCollectives:
         for folder in map(Path, self._tables):
             if load_table(folder).lookup.ranks == self._size:
                 return str(folder.resolve())
-        raise Unavailable(f"no table is for {self._size} ranks: TUCCL_TABLE names tables")
+        why = self._note or "TUCCL_TABLE names tables"
+        raise Unavailable(f"no table is for {self._size} ranks: {why}")
 
 
 def _joined(pieces: Tensors) -> torch.Tensor:

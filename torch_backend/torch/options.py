@@ -81,16 +81,17 @@ def host_name(environment: Mapping[str, str] = os.environ) -> str:
     return environment.get("TUCCL_HOSTID") or socket.gethostname()
 
 
-def network_space(environment: Mapping[str, str] = os.environ) -> str:
-    """Return what is equal in ranks that one kernel joins: its boot, and a network namespace.
+def namespaces(environment: Mapping[str, str] = os.environ) -> str:
+    """Return a line of the boot id with the network and the process namespace.
 
-    Where ``TUCCL_HOSTID`` names hosts, that alone counts.
+    Ranks of one network namespace have Unix sockets, those of one process namespace can map each
+    other's memory. Where ``TUCCL_HOSTID`` names hosts, the line is empty.
     """
     if environment.get("TUCCL_HOSTID"):
         return ""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {Path('/proc/self/ns/net').readlink()}"
+        return " ".join(f"{boot}/{Path('/proc/self/ns', n).readlink()}" for n in ("net", "pid"))
     except OSError:
         return ""
 

@@ -75,7 +75,7 @@ class SteadyRanking {
     std::vector<Timed> to_try, tried;  ///< The next last. What was first begins both.
     std::vector<double> times;         ///< Of the one being tried, by round.
     double calls = 0;
-    int missed = 0;  ///< Rounds without a time of it.
+    int missed = 0;  ///< Rounds in a row without a time of it.
   };
 
   void measure_links(const std::vector<NicBytes>& nics);

@@ -6,8 +6,8 @@ namespace tuccl::cuda {
 
 /// What a block reads at every step: in its shared memory, since every acquiring load empties the
 /// cache of its multiprocessor.
-struct Held {
-  static constexpr int kTransfers = 256;
+struct BlockMemory {
+  static constexpr int kTransfers = 64;
   BlockWork block;
   Transfer transfers[kTransfers];
 };
@@ -17,24 +17,24 @@ class GpuThread {
   static constexpr int kWarp = 32;
   static constexpr int kLanes = kLineLanes;
 
-  __device__ GpuThread(const Work& work, int block, Held& held)
-      : held_(held), waits_(work.waits + block), stop_(work.stop) {}
+  __device__ GpuThread(const Work& work, int block, BlockMemory& memory)
+      : memory_(memory), waits_(work.waits + block), stop_(work.stop) {}
 
   __device__ int index() const { return static_cast<int>(threadIdx.x); }
   __device__ int count() const { return static_cast<int>(blockDim.x); }
   __device__ const BlockWork& block(const Work& work, int number) {
-    hold(&held_.block, work.blocks + number, 1);
-    return held_.block;
+    copy(&memory_.block, work.blocks + number, 1);
+    return memory_.block;
   }
   __device__ const Transfer& transfer(const BlockWork& block, int i) {
-    const int first = i / Held::kTransfers * Held::kTransfers;
-    if (first != first_held_) {
-      first_held_ = first;
+    const int first = i / BlockMemory::kTransfers * BlockMemory::kTransfers;
+    if (first != first_there_) {
+      first_there_ = first;
       const int left = block.transfer_count - first;
       __syncthreads();  // nobody reads those before any more
-      hold(held_.transfers, block.transfers + first, min(left, Held::kTransfers));
+      copy(memory_.transfers, block.transfers + first, min(left, BlockMemory::kTransfers));
     }
-    return held_.transfers[i - first];
+    return memory_.transfers[i - first];
   }
   __device__ void set_transfer(int number) { transfer_ = number; }
   __device__ bool all(bool ok) const { return __syncthreads_and(ok) != 0; }
@@ -117,7 +117,7 @@ class GpuThread {
  private:
   /// Copies into shared memory, by all threads; whole words.
   template <class T>
-  __device__ static void hold(T* to, const T* from, int count) {
+  __device__ static void copy(T* to, const T* from, int count) {
     const auto* source = reinterpret_cast<const std::uint32_t*>(from);
     auto* words = reinterpret_cast<std::uint32_t*>(to);
     for (int i = threadIdx.x; i < count * static_cast<int>(sizeof(T) / 4); i += blockDim.x)
@@ -137,11 +137,11 @@ class GpuThread {
     return *static_cast<const volatile int*>(stop_) != 0;
   }
 
-  Held& held_;
+  BlockMemory& memory_;
   std::uint64_t* waits_;
   const int* stop_;
   int transfer_ = 0;
-  int first_held_ = -1;
+  int first_there_ = -1;
 };
 
 }  // namespace tuccl::cuda

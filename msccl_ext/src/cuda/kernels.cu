@@ -16,8 +16,8 @@ __global__ void __launch_bounds__(most_threads(protocol), 1)
   while (at >= launch.first_block[rank + 1]) ++rank;
   const Work& work = launch.works[rank];
   const int block = at - launch.first_block[rank];
-  __shared__ __align__(16) std::byte memory[sizeof(Held)];
-  GpuThread thread(work, block, *reinterpret_cast<Held*>(memory));
+  __shared__ __align__(16) std::byte memory[sizeof(BlockMemory)];
+  GpuThread thread(work, block, *reinterpret_cast<BlockMemory*>(memory));
   run_block<protocol>(thread, work, block);
 }
 

@@ -17,7 +17,7 @@ constexpr double kLeastCalls = 3, kMostCalls = 32;  // of a trial
 constexpr double kSure = 2;       // deviations between two medians that differ by kEnter
 constexpr double kMedian = 1.77;  // deviation of such a difference, of one time each
 constexpr int kRetry = 1000;      // rounds; nothing may show that the table's choice recovered
-constexpr int kMostMissed = 20;   // rounds; the calls do not fit it
+constexpr int kMostMissed = 20;   // rounds in a row; the calls do not fit it
 constexpr std::chrono::milliseconds kWindow{200};  // shorter ones see buffers fill, not rates
 constexpr double kSmoothing = 0.3;                 // of a window in what is known of the links
 constexpr double kUnnoticed = 0.1;                 // of a link's rate: headers, acknowledgements
@@ -134,6 +134,7 @@ void SteadyRanking::settle(std::uint32_t number, const ObservedTimes& news, doub
   const double calls = static_cast<double>(found->second.count) / ranks;
   if (!w.tried.empty()) {
     w.times.push_back(time_us);
+    w.missed = 0;
     w.calls += calls;
     if (std::min(static_cast<double>(w.times.size()), w.calls) < trial_calls(w.detector)) return;
     w.tried.emplace_back(at_share(w.times, 0.5), w.first);
