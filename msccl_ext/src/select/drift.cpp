@@ -124,7 +124,13 @@ void SteadyRanking::settle(std::uint32_t number, const ObservedTimes& news, doub
   const auto begin = news.by_candidate().lower_bound(entry.first_candidate);
   const auto end = news.by_candidate().lower_bound(entry.first_candidate + entry.candidates);
   if (begin == end) return;
-  if (w.first == kNoIndex) w.first = w.preferred = begin->first - entry.first_candidate;
+  // The table's choice is the first of its candidates that calls fit: the first calls may not.
+  const std::uint32_t seen = begin->first - entry.first_candidate;
+  const bool learns = w.detector.expected_us() == 0;
+  if (w.first == kNoIndex || (seen < w.first && learns && w.decided_us == 0 && w.tried.empty())) {
+    w.first = w.preferred = seen;
+    w.detector = {};
+  }
   const auto found = news.by_candidate().find(entry.first_candidate + w.first);
   if (found == news.by_candidate().end()) {
     if (!w.tried.empty() && ++w.missed > kMostMissed) go_on(number);
@@ -141,7 +147,6 @@ void SteadyRanking::settle(std::uint32_t number, const ObservedTimes& news, doub
     go_on(number);
     return;
   }
-  const bool learns = w.detector.expected_us() == 0;
   bool changed = w.detector.add(time_us, std::min(calls, 1.0));
   const double expected_us = w.detector.expected_us();
   // What changed during a trial or while it learned would be taken for usual.
