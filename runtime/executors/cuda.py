@@ -28,7 +28,7 @@ def cuda_library() -> Path:
     return _existing(os.environ.get("TUCCL_CUDA_LIBRARY", ""))
 
 
-@cache  # a communicator asks at every call
+@cache  # a communicator looks here at every call
 def _existing(name: str) -> Path:
     path = Path(name) if name else built_folder("cuda") / _LIBRARY
     if not path.is_file():

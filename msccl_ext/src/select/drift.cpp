@@ -30,7 +30,7 @@ double at_share(std::vector<double> values, double share) {
   return values[static_cast<std::size_t>(place)];
 }
 
-/// Calls after which the medians of two programs tell them apart.
+/// Calls after which the medians of two programs differ by more than their scatter.
 double trial_calls(const DriftDetector& detector) {
   const double root = kSure * kMedian * detector.deviation() / kEnter;
   return std::clamp(root * root, kLeastCalls, kMostCalls);
