@@ -12,7 +12,8 @@ import pytest
 SOURCES = Path(__file__).resolve().parents[2] / "msccl_ext"
 REGISTERS = 65536  # of a multiprocessor
 THREADS = {0: 512, 1: 512, 2: 640}  # at most, by the protocol's number
-MOST_SPILLED = 96  # bytes of a thread
+MOST_SPILLED = 128  # bytes of a thread; a fifth of LL128's registers are lines in flight
+MOST_SHARED = 4096  # bytes of a block: 16 of 32 threads find room in 64 KB
 
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 
@@ -43,7 +44,7 @@ def compiled(architecture: str, folder: Path) -> str:
 
 
 def check(report: str) -> None:
-    """Hold each kernel to registers for its most threads, few bytes spilled, none shared."""
+    """Hold each kernel to registers for its most threads, few bytes spilled, few shared."""
     entries = report.split("Compiling entry function")[1:]
     seen = set()
     for entry in entries:
@@ -57,7 +58,8 @@ def check(report: str) -> None:
         print(f"protocol {number[1]}: {registers[1]} registers, {spilled[1]} bytes spilled")
         assert int(registers[1]) * threads <= REGISTERS
         assert int(spilled[1]) <= MOST_SPILLED
-        assert "smem" not in entry
+        shared = re.search(r"(\d+) bytes smem", entry)
+        assert shared and int(shared[1]) <= MOST_SHARED
         seen.add(int(number[1]))
     assert seen == set(THREADS)
 
