@@ -114,18 +114,19 @@ def vote(
 
 def _hosts(store: dist.Store, size: int) -> list[str]:
     """Return the host of each rank; containers that share neither namespace are hosts."""
-    ranks = [store.get(f"host/{rank}").decode().split("\n") for rank in range(size)]
-    parts: dict[str, list[set[str]]] = {}
-    for host, names in ranks:
-        own, others = set(names.split(" ")), parts.get(host, [])
+    answers = (store.get(f"host/{rank}").decode().partition("\n") for rank in range(size))
+    ranks = [(host, frozenset(names.split(" "))) for host, _, names in answers]
+    parts: dict[str, list[frozenset[str]]] = {}
+    for host, own in ranks:
+        others = parts.get(host, [])
         joined = [part for part in others if part & own]
-        parts[host] = [*(p for p in others if p not in joined), own.union(*joined)]
-    return [
-        f"{host} ({next(i for i, part in enumerate(parts[host]) if set(names.split(' ')) <= part)})"
-        if len(parts[host]) > 1
-        else host
-        for host, names in ranks
-    ]
+        parts[host] = [*(part for part in others if part not in joined), own.union(*joined)]
+
+    def name(host: str, own: frozenset[str]) -> str:
+        [number] = [i for i, part in enumerate(parts[host]) if own <= part]
+        return f"{host} ({number})" if len(parts[host]) > 1 else host
+
+    return [name(host, own) for host, own in ranks]
 
 
 def _split_host(table: Path, hosts: Sequence[str]) -> str:
