@@ -16,7 +16,6 @@ from tuccl.tuning.searches.initial_points import choices_in_turn
 from tuccl.tuning.searches.search import Search
 from tuccl.tuning.searches.space import Point, Space
 
-_STEP_SHARE = 9  # of full effort: what a step is timed with
 _MOST_CHOICES = 128  # choices at most, those of every method in turn
 _BATCH = 12  # quick choices that are tried together, with up to four of solvers
 _SHARES = (1, 2, 4)  # of a batch: one choice in so many is timed with the second knobs, ...
@@ -39,15 +38,15 @@ class DescentSearch(Search):
         Threads and channels are unimodal, as AutoCCL finds; the buffer is where it is large
         enough to matter, and the suited knobs begin there: a buffer that a chunk fills just four
         times pipelines, a default one that is never full does not. Where times are noisy a step
-        is timed with a ninth of full effort, or with as many repeats as start a timing, and the
-        end of a descent with all of it.
+        is timed with a ninth of full effort, or with as many repeats as start a timing but at
+        most a third, and the end of a descent with all of it.
     """
 
     name = "descent"
 
     def targets(self) -> Iterator[tuple[Point, int]]:
         """Yield the points of all three parts, each with its effort."""
-        step = max(self.full_effort // _STEP_SHARE, min(self.fixed_effort, self.full_effort), 1)
+        step = min(max(self.full_effort // 9, self.fixed_effort), self.full_effort // 3) or 1
         started: set[tuple[object, ...]] = set()
         sketched: set[ScheduleChoice] = set()
         choices = choices_in_turn(self.space.choices)[:_MOST_CHOICES]
