@@ -162,20 +162,25 @@ def measure(topology: Topology, points: list[Point], rounds: int, runs: int) -> 
     return found
 
 
-def simulated(topology: Topology, program: Program, point: Point) -> tuple[float, float]:
-    """Return the mean and the 99th percentile of simulated iterations at a point in ms."""
+def simulated(topology: Topology, program: Program, point: Point, runs: int) -> tuple[float, float]:
+    """Return the mean of simulated iterations at a point in ms, and their 99th percentile.
+
+    That is the median of what sets of ``runs`` have for it, as many as were measured.
+    """
     cross = traffic_of(point.kind, point.load)
     executor = EmulatedSimExecutor(topology, SCALE, cross=cross)
     each = thesis_iteration(point.model, emulated(topology))
-    times = executor.iterate(program, KNOBS, each.nbytes, each.releases_us, runs=300)
-    return fmean(times) / 1e3, percentile(times, 99) / 1e3
+    times = executor.iterate(program, KNOBS, each.nbytes, each.releases_us, runs=30 * runs)
+    sets = [times[first : first + runs] for first in range(0, len(times), runs)]
+    return fmean(times) / 1e3, median(percentile(part, 99) for part in sets) / 1e3
 
 
 def prediction_rows(found: Measurement, points: list[Point], topology: Topology) -> list[list[str]]:
     """Return measured and simulated times of the points that were not refused."""
     rows = []
     for point in (p for p in points if found.slowed(p) <= MOST_SLOWED):
-        s, (mean_ms, p99_ms) = found.samples[point], simulated(topology, found.program, point)
+        s = found.samples[point]
+        mean_ms, p99_ms = simulated(topology, found.program, point, len(s.times_us))
         p99 = percentile(s.times_us, 99) / 1e3
         numbers = (s.mean_ms, mean_ms, p99, p99_ms)
         errors = (f"{mean_ms / s.mean_ms - 1:+.0%}", f"{p99_ms / p99 - 1:+.0%}")

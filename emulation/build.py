@@ -29,6 +29,9 @@ _CONTROLS = {
     # No loss stops it: this limits the bytes under way on each connection.
     "net/ipv4/tcp_wmem": "4096 16384 524288",
 }
+# Beside others' traffic: a large window would fill the queues of links that they share, and a small
+# message then waits for all that is in them; each connection's part would hang on its past, too.
+_SHARED = {"net/ipv4/tcp_wmem": "4096 16384 65536"}
 # Where queues overflow a connection finds its own limit; timeouts are as short as the network.
 # Routes name Cubic since namespaces may not choose what their machine does not allow users.
 _LOSSY = {"net/ipv4/tcp_wmem": "4096 16384 4194304"}
@@ -117,7 +120,7 @@ def address(plan: EmulationPlan, host: EmulatedHost, space: str) -> None:
 
 
 def _controls(plan: EmulationPlan) -> dict[str, str]:
-    return _CONTROLS | (_LOSSY if plan.queue_bytes else {})
+    return _CONTROLS | (_LOSSY if plan.queue_bytes else _SHARED if plan.control else {})
 
 
 def _tcp_of(plan: EmulationPlan) -> str:

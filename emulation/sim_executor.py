@@ -54,6 +54,8 @@ def as_run_on_cpus(program: Program, knobs: Knobs, loop: StepLoop = MSCCL_LOOP) 
 class EmulatedSimExecutor(SimExecutor):
     """Runs programs in virtual time as an emulated cluster of the topology would."""
 
+    connection_a_pair = True  # MPI's over TCP
+
     def __init__(
         self,
         topology: Topology,

@@ -25,8 +25,18 @@ class CrossRuns:
     program meet the same moments, so that their times compare.
     """
 
-    def __init__(self, topology: Topology, shared: Network, cross: CrossTraffic) -> None:
-        """Prepare ``cross`` on the network ``shared`` of ``topology``."""
+    def __init__(
+        self,
+        topology: Topology,
+        shared: Network,
+        cross: CrossTraffic,
+        connection_a_pair: bool = False,
+    ) -> None:
+        """Prepare ``cross`` on the network ``shared`` of ``topology``.
+
+        With ``connection_a_pair`` all channels of two ranks share a connection, and its part.
+        """
+        self._connection_a_pair = connection_a_pair
         self._topology = topology
         self._cross = cross
         self._hops = {
@@ -84,7 +94,7 @@ class CrossRuns:
             ([self._number[f"{hop.src}>{hop.dst}"] for hop in self._hops[dst, src]], cap_gbs)
             for src, dst, cap_gbs in paths
         ]
-        return OutsideTraffic(ways, drawn, call_us)
+        return OutsideTraffic(ways, drawn, call_us, self._connection_a_pair)
 
     def _settling_us(self, source: Source) -> float:
         """Return after how long the traffic of ``source`` is what it always is."""

@@ -42,6 +42,7 @@ class SimExecutor(Executor):
     simulated = True
     deterministic = True
     full_effort = 1
+    connection_a_pair = False  # of ranks on two hosts; else each channel has its own
 
     def __init__(
         self,
@@ -71,7 +72,9 @@ class SimExecutor(Executor):
         self._machine = machine if machine is not None else machine_of(topology)
         self._launch = launch
         self._network = shared if shared is not None else network(topology)
-        self._cross = CrossRuns(topology, self._network, cross) if cross else None
+        self._cross = (
+            CrossRuns(topology, self._network, cross, self.connection_a_pair) if cross else None
+        )
         self._planned = residual(topology, cross) if cross else None
         self._hosts = tuple(topology.gpus_of(host) for host in topology.hosts)
         self._process_gpus = process_gpus(topology)

@@ -75,9 +75,14 @@ def test_a_rate_x_is_a_link_at_c_minus_x_exactly(
     assert loaded.time(program, Knobs(), nbytes).us == other.time(program, Knobs(), nbytes).us
 
 
+class OneConnection(SimExecutor):
+    connection_a_pair = True
+
+
+@pytest.mark.parametrize("one", [False, True])
 @pytest.mark.parametrize("own", [1, 2, 3])
 @pytest.mark.parametrize("others", [1, 3, 8])
-def test_m_own_flows_beside_n_long_ones_get_m_of_m_plus_n(own: int, others: int) -> None:
+def test_m_own_flows_beside_n_long_ones_get_m_of_m_plus_n(own: int, others: int, one: bool) -> None:
     def send(op: str, channel: int, to: int, of: int) -> ThreadBlock:
         return ThreadBlock(channel, to, of, channel, [Step(op, "i", channel, "o", channel, 1)])
 
@@ -86,11 +91,13 @@ def test_m_own_flows_beside_n_long_ones_get_m_of_m_plus_n(own: int, others: int)
     gpus.append(Gpu(1, own, own, 0, [send("r", c, -1, 0) for c in range(own)]))
     gpus.sort(key=lambda gpu: gpu.id)
     program = Program("sends", "allreduce", "Simple", own, own, gpus)
-    executor = SimExecutor(FOUR, IDEAL, cross=cross("long", streams=others))
+    kind = OneConnection if one else SimExecutor
+    executor = kind(FOUR, IDEAL, cross=cross("long", streams=others))
     latency = us_of(SimExecutor(FOUR, IDEAL), program, own)
     alone = us_of(SimExecutor(FOUR, IDEAL), program, own * 8 * MIB) - latency
     beside = us_of(executor, program, own * 8 * MIB) - us_of(executor, program, own)
-    assert alone / beside == pytest.approx(own / (own + others), rel=1e-5)
+    part = 1 if one else own
+    assert alone / beside == pytest.approx(part / (part + others), rel=1e-5)
 
 
 def us_of(executor: SimExecutor, program: Program, nbytes: int) -> float:

@@ -25,6 +25,9 @@ struct OutsideTraffic {
   std::vector<Path> paths;
   std::vector<Flow> flows;  ///< By time.
   double call_us = 0;       ///< When the run begins.
+  /// The run's messages between two ranks share one connection, as MPI's over TCP do: of all
+  /// channels one is under way at a time.
+  bool connection_a_pair = false;
 };
 
 /// Throws InputError that names the first entry that is no path over `network` or no flow on one.

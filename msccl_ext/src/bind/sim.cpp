@@ -48,18 +48,20 @@ void bind_outside(nb::module_& m) {
                              "Flows of others that share a network's resources with a run.")
       .def(
           "__init__",
-          [](OutsideTraffic* self, const Paths& paths, const Flows& flows, double call_us) {
-            OutsideTraffic out{.call_us = call_us};
+          [](OutsideTraffic* self, const Paths& paths, const Flows& flows, double call_us,
+             bool connection_a_pair) {
+            OutsideTraffic out{.call_us = call_us, .connection_a_pair = connection_a_pair};
             for (const auto& [resources, cap_gbs] : paths)
               out.paths.push_back({resources, cap_gbs});
             for (const auto& [start_us, bytes, path] : flows)
               out.flows.push_back({start_us, bytes, path});
             new (self) OutsideTraffic(std::move(out));
           },
-          "paths"_a, "flows"_a, "call_us"_a = 0.0,
+          "paths"_a, "flows"_a, "call_us"_a = 0.0, "connection_a_pair"_a = false,
           "`paths` are resources and what each flow is paced to in GB/s, `flows` times in us, "
           "bytes "
-          "and an index of `paths`; the run begins at `call_us`.")
+          "and an index of `paths`; the run begins at `call_us`. With `connection_a_pair` its "
+          "messages between two ranks are sent one after another, whatever their channels.")
       .def_ro("call_us", &OutsideTraffic::call_us);
 }
 

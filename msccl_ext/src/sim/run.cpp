@@ -60,6 +60,8 @@ void Run<kRecorded>::reset(const Passes& passes) {
   open_blocks_ = 0;
   proxy_free_.assign(static_cast<std::size_t>(graph_.links.network->ranks()), 0.0);
   nic_last_.assign(graph_.links.network->resources().size(), -1);
+  const bool in_turn = graph_.outside && graph_.outside->connection_a_pair;
+  queues_.assign(in_turn ? graph_.links.bundles.size() : 0, {});
   for (Timestamps& s : edges_) s.reset();
   for (ConnectionState& w : connections_) {
     for (Timestamps* s : {&w.head, &w.whole, &w.credit, &w.ready, &w.bytes, &w.slot}) s->reset();
@@ -431,6 +433,18 @@ void Run<kRecorded>::post(double now, int connection) {
     }
   }
   if (bytes == 0 || c.bundle < 0) return ended(now, owner);
+  if (!queues_.empty()) {
+    queues_[c.bundle].push_back(connection);
+    if (queues_[c.bundle].size() > 1) return;
+  }
+  send(now, connection);
+}
+
+template <bool kRecorded>
+void Run<kRecorded>::send(double now, int connection) {
+  const Connection& c = graph_.connections[connection];
+  const int owner = static_cast<int>(blocks_.size()) + connection;
+  const double bytes = connections_[connection].bytes.front(store_);
   const double lost = switched_bytes(connection);
   sharing_.start(now, c.bundle, bytes + lost, owner);
   if constexpr (kRecorded) recorder_->flow(now, c.bundle, owner, bytes / graph_.wire_factor, lost);
@@ -466,6 +480,13 @@ void Run<kRecorded>::ended(double now, int owner) {
   if (connection == static_cast<int>(connections_.size())) return;
   const Connection& c = graph_.connections[connection];
   ConnectionState& w = connections_[connection];
+  if (!queues_.empty() && c.bundle >= 0) {
+    std::deque<int>& queue = queues_[c.bundle];
+    if (!queue.empty() && queue.front() == connection) {
+      queue.pop_front();
+      if (!queue.empty()) send(now, queue.front());
+    }
+  }
   w.bytes.pop();
   w.proxy = ConnectionState::Proxy::kReady;
   w.proxy_now = now;

@@ -1,5 +1,6 @@
 // The event loop: thread blocks, proxies and flows in virtual time.
 #pragma once
+#include <deque>
 #include <string>
 #include <utility>
 #include <vector>
@@ -130,6 +131,7 @@ class Run {
   void proxy(int connection);
   void open(double now, int owner);
   void post(double now, int connection);
+  void send(double now, int connection);
   void ended(double now, int owner);
   double switched_bytes(int connection);
   [[noreturn]] void refuse_deadlock() const;
@@ -147,8 +149,9 @@ class Run {
   std::vector<int> free_writer_;  ///< By edge: the free block that timestamps it, -1: none.
   std::vector<Start> starts_;     ///< Heap.
   std::vector<int> awake_;
-  std::vector<double> proxy_free_;  ///< By rank.
-  std::vector<int> nic_last_;       ///< By resource: connection that used it last.
+  std::vector<double> proxy_free_;       ///< By rank.
+  std::vector<int> nic_last_;            ///< By resource: connection that used it last.
+  std::vector<std::deque<int>> queues_;  ///< By bundle: connections whose messages go in turn.
   Timestamps::Store store_;
   std::int64_t foremost_ = 0;
   std::int64_t events_ = 0;
