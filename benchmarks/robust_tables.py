@@ -77,7 +77,7 @@ def main() -> int:
     """Tune, compare and print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--hosts", default="4,8,16")
-    parser.add_argument("--budget", type=int, default=40)
+    parser.add_argument("--budget", type=int, default=160)
     args = parser.parse_args()
     print("Simulated: allreduce, 80 % of one host's link taken by others. For the table's first")
     print(
