@@ -423,7 +423,9 @@ def print_regrets(cells: Cells) -> None:
 
 
 def print_noise(cells: Cells) -> None:
-    """Regret under noise."""
+    """Regret under noise, where searches met some."""
+    if not any(c.noisy for c in cells.values()):
+        return
     print(f"\nregret with noise, %, budget {NOISY_BUDGET} x {FULL_EFFORT} (median, 90th, worst)")
     for name in NOISY:
         for sigma in NOISES:

@@ -11,8 +11,8 @@ from tuccl.topology.cross_traffic import network_hops
 
 _MOST_WIRES = 250
 
-# Part of a link's rate: fitted to what benchmarks/cross_traffic.py --short measured.
-_EFFICIENCY = 0.98
+# Of a link's rate: the fits of benchmarks/cross_traffic.py find nothing unused.
+_EFFICIENCY = 1.0
 
 
 def with_cross(

@@ -20,7 +20,6 @@ STAMPS = {
 STALE = {
     "compression_exchanges",
     "plan_mutations",
-    "robust_tables",
 }
 
 

@@ -64,7 +64,7 @@ class TuneResult:
     workload: WorkloadGain | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TunedTable(Table):
     """The table that a tune wrote; ``result`` says what it cost and what each size gained."""
 

@@ -2,7 +2,7 @@
 // exits 0 where the ranks agree, 1 where every call would get the default.
 //
 //   --meet HOST:PORT --rank R --ranks N   rank 0 listens there; the token is TUCCL_TOKEN
-//   --timeout-ms T (or --patience-ms)     --rounds N (updates of one entry to time)
+//   --timeout-ms T                        --rounds N (updates of one entry to time)
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -42,7 +42,7 @@ void read_address(Rendezvous& rendezvous, const std::string& text) {
 }
 
 Options options(std::vector<std::string> arguments) {
-  if (arguments.size() < 2) throw InputError("expected TABLE SIGNATURE, see CONTRIBUTING.md");
+  if (arguments.size() < 2) throw InputError("expected TABLE SIGNATURE [--meet HOST:PORT --rank R --ranks N]");
   Options out;
   out.terms.folder = arguments[0];
   const auto signature = signature_from(arguments[1]);

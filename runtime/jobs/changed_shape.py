@@ -18,6 +18,7 @@ from tuccl.runtime.table.store import JSON_NAME, TOPOLOGY_NAME, Table, load_tabl
 from tuccl.topology import Topology, differences, keep_gpus, signature
 from tuccl.topology.files import load_topology, save_topology
 
+_DERIVED = "derived-"
 _MOST_CHOICES = 64  # of hosts under other names, that must all be alike
 
 
@@ -58,7 +59,9 @@ def table_for(
         raise InputError(f"{folder}: {bad or 'holds no table that this job can load'}")
     if whole is None and (probed := Path(folder, TOPOLOGY_NAME)).exists():
         whole = load_topology(probed)
-    wholes = [table.topology for table in tables] if whole is None else [whole]
+    # What was derived here is for a part of the machine.
+    tuned = [t for t in tables if not t.folder.name.startswith(_DERIVED)] or tables
+    wholes = [table.topology for table in tuned] if whole is None else [whole]
     now = _present(Path(folder), wholes, hosts, all_gpus=all_gpus)
     alike = [t for t in tables if _is_for(t, now)]
     same = next((t for t in alike if not differences(t.topology, now)), None)
@@ -193,6 +196,6 @@ def _derived(
         table = load_table(made)
         if not _is_for(table, now):
             raise InputError("it is of another machine")
-        table = table.save(folder / f"derived-{table.lookup.signature}")
+        table = table.save(folder / f"{_DERIVED}{table.lookup.signature}")
     how = f"derived in {time.monotonic() - begin:.1f} s (simulated) from {start.folder.name}"
     return table, f"{table.folder}: {how}"

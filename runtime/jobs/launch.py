@@ -118,7 +118,7 @@ def _msccl_environment(
     notes = [*exported.notes, f"every host of the job must see {folder}"]
     if not exported.files:
         nothing = f"nothing to load: the table gives {dialect} no program"
-        notes = [*exported.notes, f"{nothing} ({folder} is empty): the command runs as without it"]
+        notes = [*exported.notes, f"{nothing} ({folder} is empty)"]
     if dialect != "fork":
         notes.append("MSCCL runs with one process per GPU only, and one GPU per process")
     return values, tuple(notes)

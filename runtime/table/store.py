@@ -44,7 +44,7 @@ class _Format(msgspec.Struct):
     format: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Table:
     """A lookup table with its topology and programs, as they stand in ``folder``, proven whole.
 
@@ -61,6 +61,10 @@ class Table:
     lookup: LookupTable
     topology: Topology
     programs: Mapping[str, Program]
+
+    def __repr__(self) -> str:
+        """Name the folder; candidates would fill pages."""
+        return f"<{type(self).__name__} of {self.topology.name} in {self.folder}>"
 
     @property
     def entries(self) -> tuple[Entry, ...]:

@@ -29,7 +29,7 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if match is None or int(match[1]) == 0:
         raise InputError(
-            f"size {text[:40]!r}: expected a positive number with K, M, G or T, like 64M"
+            f"size {text[:40]!r}: expected a whole number above 0 with K, M, G or T, like 64M"
         )
     return int(match[1]) << _POWER[match[2].upper()]
 

@@ -92,6 +92,7 @@ def test_a_shape_without_a_table_gets_one_for_good(tables: Path) -> None:
     again, note = table_for(tables, ["n2", "n1", "n0"])
     assert again.folder == found.folder and not note
     assert table_for(tables, FOUR, seconds=100)[0].folder == tables / "four"  # one came back
+    assert table_for(tables)[0].folder == tables / "four"
 
 
 def test_out_of_time_leaves_nothing_behind(tables: Path) -> None:
