@@ -42,7 +42,8 @@ void read_address(Rendezvous& rendezvous, const std::string& text) {
 }
 
 Options options(std::vector<std::string> arguments) {
-  if (arguments.size() < 2) throw InputError("expected TABLE SIGNATURE [--meet HOST:PORT --rank R --ranks N]");
+  if (arguments.size() < 2)
+    throw InputError("expected TABLE SIGNATURE [--meet HOST:PORT --rank R --ranks N]");
   Options out;
   out.terms.folder = arguments[0];
   const auto signature = signature_from(arguments[1]);
