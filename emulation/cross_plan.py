@@ -9,7 +9,7 @@ from tuccl.errors import InputError
 from tuccl.topology import CrossTraffic, Topology
 from tuccl.topology.cross_traffic import network_hops
 
-_MOST_WIRES = 250
+_MOST_CONTROL_LINKS = 250
 
 # Of a link's rate: the fits of benchmarks/cross_traffic.py find nothing unused.
 _EFFICIENCY = 1.0
@@ -28,8 +28,8 @@ def with_cross(
     plan = plan_emulation(topology, scale, outside_ends(topology, cross))
     ports = {(port.src, port.dst): port for port in plan.ports}
     links = dict.fromkeys(narrowest_link(topology, *pair) for pair in _pairs(cross))
-    if len(links) > _MOST_WIRES:
-        raise InputError(f"cross traffic fills {len(links)} links; {_MOST_WIRES} at most can be")
+    if len(links) > _MOST_CONTROL_LINKS:
+        raise InputError(f"cross traffic fills {len(links)} links; {_MOST_CONTROL_LINKS} at most can be")
     control = tuple(
         msgspec.structs.replace(ports[link], device=f"control{n}") for n, link in enumerate(links)
     )
