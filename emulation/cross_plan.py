@@ -29,7 +29,9 @@ def with_cross(
     ports = {(port.src, port.dst): port for port in plan.ports}
     links = dict.fromkeys(narrowest_link(topology, *pair) for pair in _pairs(cross))
     if len(links) > _MOST_CONTROL_LINKS:
-        raise InputError(f"cross traffic fills {len(links)} links; {_MOST_CONTROL_LINKS} at most can be")
+        raise InputError(
+            f"cross traffic fills {len(links)} links; {_MOST_CONTROL_LINKS} at most can be"
+        )
     control = tuple(
         msgspec.structs.replace(ports[link], device=f"control{n}") for n, link in enumerate(links)
     )
