@@ -21,6 +21,7 @@ from tuccl.cli.verbs.emulate import (
 )
 from tuccl.errors import InputError
 from tuccl.runtime.executors import Scenario, ScenarioExecutor
+from tuccl.runtime.probing import context_of, local_facts
 from tuccl.topology import load_cross_traffic, load_machine
 
 if TYPE_CHECKING:
@@ -114,6 +115,12 @@ def add_real(parser: argparse.ArgumentParser, *, elements: bool = True) -> None:
         help="beside the traffic of others that FILE (tuccl-cross/1) describes; tune, compare on "
         "sim: under scenarios, as in idle=2,FILE,OTHER=0.5 with weights",
     )
+    parser.add_argument(
+        "--regime",
+        metavar="NAME",
+        help="with --on mpi: ranks in containers of this machine, as shared, container, cross, "
+        "cross-ipc or bare have it (needs root)",
+    )
     add_nccl_tests(parser)
     add_scale(parser)
     add_queue(parser, "with --emulate: ")
@@ -197,6 +204,8 @@ def real_executor_of(
         )
     if network and not args.emulate:
         raise InputError("--scale, --latency, --queue: shape the network of --emulate; add it")
+    if args.regime and (args.on != "mpi" or args.emulate):
+        raise InputError("--regime: only --on mpi without --emulate starts ranks in containers")
     _check_jobs(args)
     if args.on not in real:
         options = _options_given(args, _USUAL)
@@ -227,10 +236,20 @@ def real_executor_of(
     operands = runtime.Operands(args.datatype, args.op, args.check)
     if args.on == "mpi" and args.emulate:
         return emulated_executor(args, topology, operands, stack, effort)
-    if args.on == "mpi":
-        mpi = _mpi_of(args)
-        executor = runtime.MpiExecutor(topology.ranks, mpi, operands=operands, effort=effort)
+    if args.on == "mpi" and args.regime:
+        stack.enter_context(ended_by_signals())
+        cells = stack.enter_context(emulation.Cells(args.regime, topology.ranks))
+        executor = emulation.CellsExecutor(
+            cells, topology, _mpi_of(args), operands=operands, effort=effort
+        )
         return stack.enter_context(executor)
+    if args.on == "mpi":
+        here = context_of([local_facts()] * topology.ranks)
+        return stack.enter_context(
+            runtime.MpiExecutor(
+                topology.ranks, _mpi_of(args), operands=operands, effort=effort, context=here
+            )
+        )
     if args.mpi:
         raise InputError(f"--mpi: --on {args.on} uses none; use --on mpi")
     if args.on == "cuda":

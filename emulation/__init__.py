@@ -16,9 +16,13 @@ if TYPE_CHECKING:
         probing_scale,
         unprobed_topology,
     )
+    from tuccl.emulation.regimes import REGIMES, Cells, CellsExecutor
     from tuccl.emulation.sim_executor import EmulatedSimExecutor, as_run_on_cpus, eager_costs
 
 __all__ = [
+    "REGIMES",
+    "Cells",
+    "CellsExecutor",
     "CrossExecutor",
     "EmulatedExecutor",
     "EmulatedSimExecutor",

@@ -216,7 +216,7 @@ class Emulation:
 
     def launch(self, mpi: Mpi) -> Launch:
         """Return how ``mpi`` starts a rank for each GPU, on its host."""
-        return emulated_launch(mpi, self._plan, self._spaces, self.environment)
+        return emulated_launch(mpi, self._plan, self.prefix(), self.environment)
 
     def queues(self) -> dict[tuple[str, str], Queue]:
         """Return the token bucket of each direction of each link, as the kernel has it now.

@@ -16,7 +16,7 @@ from tuccl.runtime.executors.mpi_find import Mpi
 from tuccl.runtime.executors.mpi_launch import Launch, usual_launch
 
 # What a remote shell does, for hosts that are namespaces: options are skipped, the rest goes to a
-# shell there, as rsh and ssh have it. A UTS namespace gives each host its name, which is what MPI
+# shell there, as rsh and ssh have it. Where a process id stands for the namespace, it holds a cell. A UTS namespace gives each host its name, which is what MPI
 # libraries distinguish hosts by.
 RSH = """#!/bin/sh
 # rsh [OPTIONS] HOST COMMAND...: runs COMMAND on a host of this emulated cluster.
@@ -32,6 +32,9 @@ host="$1"
 shift
 while read -r known space name; do
   if [ "$known" = "$host" ]; then
+    case "$space" in
+      [0-9]*) exec nsenter -t "$space" -a -- sh -c 'eval "$*"' sh "$@" ;;
+    esac
     exec ip netns exec "$space" unshare --uts sh -c \\
       'echo "$1" > /proc/sys/kernel/hostname; shift; eval "$*"' sh "$name" "$@"
   fi
@@ -134,12 +137,14 @@ def _mpich(first: str, folder: Path) -> dict[str, str]:
 
 
 def emulated_launch(
-    mpi: Mpi, plan: EmulationPlan, spaces: Mapping[str, str], environment: Mapping[str, str]
+    mpi: Mpi, plan: EmulationPlan, head: tuple[str, ...], environment: Mapping[str, str]
 ) -> Launch:
-    """Return how ``mpi`` starts the plan's ranks, each on its host and with its own NIC."""
-    first = plan.hosts[0]
+    """Return how ``mpi`` starts the plan's ranks, each on its host and with its own NIC.
+
+    ``head`` stands before the launcher, so that it reaches the hosts.
+    """
     variables = [f"{name}={value}" for name, value in environment.items()]
-    launcher = (*enter(spaces[first.space], first), "env", *variables, *usual_launch(mpi).launcher)
+    launcher = (*head, "env", *variables, *usual_launch(mpi).launcher)
     addresses = [host.nics[0].address for _, host in _by_rank(plan)]
     nics = [_own_nic(plan, rank) for rank, _ in _by_rank(plan)]
     if mpi.family == "openmpi":

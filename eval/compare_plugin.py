@@ -77,7 +77,7 @@ def compare_plugin(
         tuned=tuple(tuned),
         bound_us=tuple(bounds),
         bounds=tuple(row.bound for row in rows if row.baseline == "nccl"),
-        notes=provenance(stored.lookup, executor.label),
+        notes=provenance(stored.lookup, executor),
         regressions=sum(row.regression for row in rows if row.baseline == "nccl"),
         nccl_version="",
     )

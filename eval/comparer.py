@@ -152,7 +152,7 @@ class _Comparer:
         self._rows: list[ComparisonRow] = []
         self._tuned: list[BandwidthRow] = []
         self._bound_us: list[float] = []
-        self._notes = [*provenance(stored.lookup, executor.label)]
+        self._notes = [*provenance(stored.lookup, executor)]
 
     def comparison(self) -> Comparison:
         return Comparison(

@@ -140,9 +140,12 @@ def bound_over(loop: StepLoop) -> BoundKind:
     return "switches" if loop.multicast or of_nccl else "links"
 
 
-def provenance(table: LookupTable, label: str) -> tuple[str, ...]:
-    """Return a note if the table was tuned on something else than ``label``, which times it now."""
-    if table.tuned_on in ("", label):
+def provenance(table: LookupTable, executor: Executor) -> tuple[str, ...]:
+    """Return notes if the table was tuned on something else than ``executor``."""
+    here = executor.context
+    if table.context and here and (why := table.context.difference(here)):
+        return (f"a job here would refuse the table: {why}; all times here are new",)
+    if table.tuned_on in ("", executor.label):
         return ()
     return (f"tuned elsewhere ({table.tuned_on}); all times here are new",)
 

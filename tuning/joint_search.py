@@ -181,7 +181,7 @@ def tune_tasks(
     calls = [Collective(name, topology.ranks, options.root) for name in names]
     entries, files = _entries(results, calls, work)
     table = new_table(
-        topology, [*entries, *other_entries], options.dialect, executor.label, baseline
+        topology, [*entries, *other_entries], options.dialect, executor, baseline
     )
     files += other_files
     table = save_table(table, out, topology, files, sketches=_sketches(entries, work))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from tuccl.errors import InputError
-from tuccl.runtime import Entry, LookupTable, Table
+from tuccl.runtime import Entry, Executor, LookupTable, Table
 from tuccl.topology import Topology, signature
 from tuccl.tuning.rl.saturation import Saturation
 from tuccl.tuning.workload_tasks import WorkloadGain
@@ -97,9 +97,9 @@ def check_searched(
 
 
 def new_table(
-    topology: Topology, entries: Sequence[Entry], dialect: str, label: str, baseline: str
+    topology: Topology, entries: Sequence[Entry], dialect: str, executor: Executor, baseline: str
 ) -> LookupTable:
-    """Return the table of ``entries`` for ``topology``, timed as ``label`` says."""
+    """Return the table of ``entries`` for ``topology``, timed by ``executor``."""
     return LookupTable(
         name=topology.name[:120] or "table",
         signature=signature(topology),
@@ -107,6 +107,7 @@ def new_table(
         hosts=len(topology.hosts),
         entries=tuple(entries),
         dialect=cast("Literal['executor', 'rccl', 'fork', 'nccl', 'mscclpp']", dialect),
-        tuned_on=label,
+        tuned_on=executor.label,
         baseline=baseline,
+        context=executor.context,
     )

@@ -67,6 +67,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pids", metavar="LIST", help="with --transports: the ranks that run here as P,Q,..."
     )
+    parser.add_argument(
+        "--regime",
+        metavar="NAME",
+        help="with --transports: ranks in containers of this machine (bare, shared, container, "
+        "cross, cross-ipc; needs root)",
+    )
     add_json(parser)
 
 
@@ -75,7 +81,9 @@ def run(args: argparse.Namespace) -> int:
     if args.log is not None:
         return judge_log(args.log, as_json=args.json)
     if args.transports:
-        return print_transports(args.ranks, args.enter, args.pids, as_json=args.json)
+        return print_transports(
+            args.ranks, args.enter, args.pids, args.regime, as_json=args.json
+        )
     checks = [*packages(), *machine()]
     if args.json:
         print_json({"version": __version__, "checks": [asdict(c) for c in checks]})

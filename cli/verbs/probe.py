@@ -22,7 +22,7 @@ from tuccl.cli.verbs.joining import (
 from tuccl.cli.verbs.measuring import add_measuring, measure_emulation, measure_topology
 from tuccl.errors import InputError
 from tuccl.files import printable_path, read_bounded
-from tuccl.runtime.probing import read_cells
+from tuccl.runtime.probing import read_transports
 from tuccl.topology import (
     PROFILES,
     SHAPES,
@@ -259,7 +259,8 @@ def kept(args: argparse.Namespace, topology: Topology) -> Topology:
         topology = keep_gpus(topology, parse_gpus(args.gpus))
     if args.cells is not None:
         where = printable_path(args.cells)
-        topology = split_into_cells(topology, *read_cells(read_bounded(args.cells, 1 << 24), where))
+        found = read_transports(read_bounded(args.cells, 1 << 24), where)
+        topology = split_into_cells(topology, *found.cells())
     return merge_nics(topology, args.merge_nics) if args.merge_nics else topology
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from tuccl.cli.arguments import add_prefer, topology_of
 from tuccl.cli.output import say, warn
 from tuccl.errors import InputError, TucclError
+from tuccl.files import printable_path, read_bounded
 from tuccl.runtime import Table, load_table, run_command, run_environment
 from tuccl.runtime.jobs import (
     BOOTSTRAP_VARIABLES,
@@ -24,7 +25,9 @@ from tuccl.runtime.jobs import (
     shell_block,
     table_for,
 )
+from tuccl.runtime.probing import read_transports
 from tuccl.runtime.table import in_use
+from tuccl.runtime.table.context import JobContext
 from tuccl.topology import Topology, differences
 
 # Of an older run in this shell: they would load another table with, or after, this one.
@@ -84,6 +87,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "is another than the table's; warns if measured rates drifted",
     )
     parser.add_argument(
+        "--transports",
+        metavar="FILE",
+        help="what `tuccl doctor --transports --json` printed for the job's ranks: CMD starts "
+        "without a table that was tuned where ranks shared other things",
+    )
+    parser.add_argument(
         "--bootstrap",
         metavar="ADDR[:PORT]",
         help="IPv4 address of this host where the ranks agree on the table (default:"
@@ -112,13 +121,17 @@ def run(args: argparse.Namespace) -> int:
     if shutil.which(command[0]) is None:
         raise InputError(f"{command[0][:80]!r} cannot be started: there is no such command")
     now = topology_of(args.topology) if args.topology else None
+    here = context_here(args.transports) if args.transports else None
     several = not is_table(args.table)
     if not several and (args.elastic or args.hosts):
         raise InputError(f"--elastic, --hosts: {args.table} is one table; name the folder it is in")
-    stored, note = one_of_several(args, now) if several else (load_table(Path(args.table)), "")
+    stored, note = one_of_several(args, now, here) if several else (load_table(Path(args.table)), "")
     now = None if several else now  # which the choice has heeded
     if stored is not None and (changes := changed_machine(stored.topology, now)):
         stored, note = None, f"the machine changed since the table was tuned: {changes[0]}"
+    context = stored.lookup.context if stored is not None else None
+    if stored is not None and here and context and (why := context.difference(here)):
+        stored, note = None, f"{args.table}: {why}{fitting(Path(args.table), here)}"
     warn([note] if note else [])
     if stored is None:
         warn(["CMD runs without the table, on the runtime's defaults; run `tuccl tune` again"])
@@ -130,14 +143,43 @@ def run(args: argparse.Namespace) -> int:
         return run_with_table(args, command, stored)
 
 
-def one_of_several(args: argparse.Namespace, whole: Topology | None) -> tuple[Table | None, str]:
+def context_here(file: str) -> JobContext:
+    """Return what the job's ranks share, as ``file`` has it.
+
+    Raises:
+        InputError: it is not what `tuccl doctor --transports --json` prints.
+    """
+    return read_transports(read_bounded(file, 1 << 24), printable_path(file)).context
+
+
+def fitting(folder: Path, here: JobContext) -> str:
+    """Return which table beside ``folder`` is for the job's ranks, as the end of a sentence."""
+    for file in sorted(folder.resolve().parent.glob("*/table.json")):
+        try:
+            context = load_table(file.parent).lookup.context
+        except InputError:
+            continue
+        if context and not context.difference(here):
+            return f"; {file.parent} fits: --table {file.parent}"
+    return ""
+
+
+def one_of_several(
+    args: argparse.Namespace, whole: Topology | None, here: JobContext | None
+) -> tuple[Table | None, str]:
     """Return that of several tables which is for the machine as it is, and notes, or why none."""
     others = {"mscclpp", "nccl"} if args.cuda or args.scheduler else {"mscclpp"}
     listed = args.hosts or os.environ.get("SLURM_JOB_NODELIST")
     hosts = hosts_of(listed) if listed else ()
     try:
         return table_for(
-            args.table, hosts, all_gpus=True, whole=whole, seconds=args.elastic, without=others
+            args.table,
+            hosts,
+            all_gpus=True,
+            whole=whole,
+            seconds=args.elastic,
+            without=others,
+            here=here,
         )
     except (TucclError, OSError) as error:
         return None, str(error)

@@ -13,7 +13,12 @@ _MOST_PAIRS = 6  # named of those that are alike
 
 
 def print_transports(
-    ranks: int, enter: Sequence[str] | None, pids: str | None, *, as_json: bool
+    ranks: int,
+    enter: Sequence[str] | None,
+    pids: str | None,
+    regime: str | None,
+    *,
+    as_json: bool,
 ) -> int:
     """Print the transports between ranks here, of entered containers, or of running processes.
 
@@ -23,7 +28,14 @@ def print_transports(
         InputError: an option cannot be, or there is no such process.
         TucclError: a rank's container cannot be entered.
     """
-    if pids is not None:
+    if sum(each is not None for each in (enter, pids, regime)) > 1:
+        raise InputError("--enter, --pids, --regime: expected one of them")
+    if regime is not None:
+        from tuccl.emulation import Cells
+
+        with Cells(regime, ranks) as cells:
+            found = cells.transports()
+    elif pids is not None:
         entered = [enter_process(int(pid)) for pid in _numbers(pids)]
         found = probe_transports([words for words, _ in entered], [env for _, env in entered])
     else:

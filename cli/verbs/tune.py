@@ -203,6 +203,8 @@ def run(args: argparse.Namespace) -> int:
     workload = workload_of(args, topology, collectives, sizes)
     with ExitStack() as stack:
         executor = real_executor_of(args, topology, stack, effort=one_run(), real=TUNED_ON)
+        if args.regime and executor.topology is not None:
+            topology = executor.topology  # whose hosts are the cells
         warn(warn_unused(args, executor))
         out, options = Path(args.output), options_of(args, topology)
         if workload is not None:

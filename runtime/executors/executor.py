@@ -13,6 +13,7 @@ from tuccl.program import Knobs, Program
 from tuccl.runtime.executors.cross_load import CarriedLoad
 from tuccl.runtime.executors.knob_grid import WHOLE_GRID, KnobGrid
 from tuccl.runtime.nccl.knobs import NcclKnobs
+from tuccl.runtime.table.context import JobContext
 from tuccl.simulation import Network, SimTrace
 from tuccl.topology import Topology
 
@@ -151,6 +152,11 @@ class Executor(ABC):
     runs_nccl = False
     default_baseline: str = "nccl"
     loads: Sequence[CarriedLoad] = ()
+
+    @property
+    def context(self) -> JobContext | None:
+        """What the ranks share where real runs are timed; None: it does not matter."""
+        return None
 
     @property
     def topology(self) -> Topology | None:

@@ -10,6 +10,7 @@ from tuccl.runtime.executors.measure import CpuExecutor, Effort, Operands
 from tuccl.runtime.executors.mpi_find import Mpi, find_mpi, glue_library, worker_program
 from tuccl.runtime.executors.mpi_launch import Launch, usual_launch
 from tuccl.runtime.executors.mpi_workers import Workers
+from tuccl.runtime.table.context import JobContext
 
 
 class MpiExecutor(CpuExecutor):
@@ -34,6 +35,7 @@ class MpiExecutor(CpuExecutor):
         timeout_s: float = 30.0,
         limit_s: float | None = None,
         latency_us: Sequence[float] = (),
+        context: JobContext | None = None,
     ) -> None:
         """Prepare ``ranks`` ranks; nothing is started yet.
 
@@ -47,6 +49,7 @@ class MpiExecutor(CpuExecutor):
             timeout_s: A call in which no rank gets on for so long is stopped.
             limit_s: A call that takes longer is stopped; None for none.
             latency_us: What each message is held back, by sender x ranks + receiver; () for none.
+            context: What the ranks share there.
 
         Raises:
             Unavailable: there is no MPI.
@@ -57,7 +60,13 @@ class MpiExecutor(CpuExecutor):
         self._location = location or f"one machine with {os.cpu_count()} cores"
         self._timeout_s = timeout_s
         self._limit_s = limit_s
+        self._context = context
         self._workers: Workers | None = None
+
+    @property
+    def context(self) -> JobContext | None:
+        """What the ranks share where they run."""
+        return self._context
 
     @property
     def label(self) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tuccl.errors import InputError, TucclError
 from tuccl.runtime.jobs.child_tree import run_to_end
+from tuccl.runtime.table.context import JobContext
 from tuccl.runtime.table.store import JSON_NAME, TOPOLOGY_NAME, Table, load_table
 from tuccl.topology import Topology, differences, keep_gpus, signature
 from tuccl.topology.files import load_topology, save_topology
@@ -35,6 +36,7 @@ def table_for(
     whole: Topology | None = None,
     seconds: float = 0.0,
     without: Collection[str] = (),
+    here: JobContext | None = None,
 ) -> tuple[Table, str]:
     """Return the table of several in ``folder`` for the machine as it is, and what to say of it.
 
@@ -49,12 +51,13 @@ def table_for(
         whole: the machine with all of its hosts.
         seconds: what deriving may take; 0: only what is there is used.
         without: dialects that the job's runtime cannot load.
+        here: what the job's ranks share; tables that were tuned under another context are left out.
 
     Raises:
         InputError: there is none, or the machine cannot be determined.
         OSError: the folder cannot be read.
     """
-    tables, bad = _tables(Path(folder), without)
+    tables, bad = _tables(Path(folder), without, here)
     if not tables:
         raise InputError(f"{folder}: {bad or 'holds no table that this job can load'}")
     if whole is None and (probed := Path(folder, TOPOLOGY_NAME)).exists():
@@ -139,8 +142,10 @@ def _part(whole: Topology, hosts: Sequence[str]) -> Topology | None:
     return whole if ranks == list(range(whole.ranks)) else keep_gpus(whole, ranks)
 
 
-def _tables(folder: Path, without: Collection[str]) -> tuple[list[Table], str]:
-    """The tables in ``folder`` that are whole, the newest first, and what is wrong with another."""
+def _tables(
+    folder: Path, without: Collection[str], here: JobContext | None
+) -> tuple[list[Table], str]:
+    """The tables in ``folder`` that the job can use, the newest first, why it cannot another."""
     tables, bad = [], ""
     files = sorted(folder.glob(f"*/{JSON_NAME}"), key=os.path.getmtime, reverse=True)
     for file in files:
@@ -148,7 +153,14 @@ def _tables(folder: Path, without: Collection[str]) -> tuple[list[Table], str]:
             tables.append(load_table(file.parent))
         except InputError as error:
             bad = str(error)
-    return [t for t in tables if t.lookup.dialect not in without], bad
+    fit = []
+    for table in tables:
+        context = table.lookup.context
+        if here and context and (why := context.difference(here)):
+            bad = f"{table.folder}: {why}"
+        elif table.lookup.dialect not in without:
+            fit.append(table)
+    return fit, bad
 
 
 def _present(

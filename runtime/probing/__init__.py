@@ -13,21 +13,27 @@ if TYPE_CHECKING:
     from tuccl.runtime.probing.perftest import PerftestProber
     from tuccl.runtime.probing.transports import (
         JobTransports,
+        RankFacts,
         RankPair,
+        context_of,
         enter_process,
+        local_facts,
         probe_transports,
-        read_cells,
+        read_transports,
     )
 
 __all__ = [
     "AgentProber",
     "JobTransports",
     "PerftestProber",
+    "RankFacts",
     "RankPair",
     "agent_words",
+    "context_of",
     "enter_process",
+    "local_facts",
     "probe_transports",
-    "read_cells",
+    "read_transports",
     "run_peer_copies",
 ]
 

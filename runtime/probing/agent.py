@@ -82,23 +82,8 @@ class Agent:
             return [_exchange(line) for _ in range(count + _WARM_UP)][_WARM_UP:], "TCP echo"
 
     def facts(self) -> dict[str, Any]:
-        """Return what libraries see of this process: names, namespaces, limits, addresses."""
-        shm = Path("/dev/shm")
-        room = os.statvfs(shm) if shm.is_dir() else None
-        return {
-            "pid": os.getpid(),
-            "token_at": ctypes.addressof(self._memory),
-            "hostname": socket.gethostname(),
-            "boot_id": _text("/proc/sys/kernel/random/boot_id"),
-            "namespaces": {name: _link(f"/proc/self/ns/{name}") for name in _NAMESPACES},
-            "shm_device": shm.stat().st_dev if room else None,
-            "shm_bytes": room.f_bavail * room.f_frsize if room else 0,
-            "ptrace_scope": int(_text("/proc/sys/kernel/yama/ptrace_scope") or 0),
-            "cpus": len(os.sched_getaffinity(0)),
-            "quota_cpus": _quota(),
-            "rdma": sorted(_folder("/sys/class/infiniband")),
-            "addresses": _addresses(),
-        }
+        """Return the facts of this process, and where its memory has the token."""
+        return {**facts(), "token_at": ctypes.addressof(self._memory)}
 
     def tcp(self, address: str, port: int, source: str) -> dict[str, Any]:
         """Return round trip and rate to another process by TCP, or why there is none."""
@@ -194,6 +179,25 @@ def main() -> None:
     for text in sys.stdin:
         threading.Thread(target=answer, args=(json.loads(text),), daemon=True).start()
     os._exit(0)
+
+
+def facts() -> dict[str, Any]:
+    """Return what libraries see of this process: names, namespaces, limits, addresses."""
+    shm = Path("/dev/shm")
+    room = os.statvfs(shm) if shm.is_dir() else None
+    return {
+        "pid": os.getpid(),
+        "hostname": socket.gethostname(),
+        "boot_id": _text("/proc/sys/kernel/random/boot_id"),
+        "namespaces": {name: _link(f"/proc/self/ns/{name}") for name in _NAMESPACES},
+        "shm_device": shm.stat().st_dev if room else None,
+        "shm_bytes": room.f_bavail * room.f_frsize if room else 0,
+        "ptrace_scope": int(_text("/proc/sys/kernel/yama/ptrace_scope") or 0),
+        "cpus": len(os.sched_getaffinity(0)),
+        "quota_cpus": _quota(),
+        "rdma": sorted(_folder("/sys/class/infiniband")),
+        "addresses": _addresses(),
+    }
 
 
 def ping_times(text: str) -> list[float]:

@@ -14,6 +14,7 @@ from tuccl.errors import InputError
 from tuccl.files import decode_reason
 from tuccl.runtime.probing import agent
 from tuccl.runtime.probing.agents import AgentProcess, agent_words
+from tuccl.runtime.table.context import JobContext
 
 _START_S = 30.0
 _LOOPBACK = "127.0.0.1"
@@ -28,7 +29,6 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Facts that libraries look at where a rank runs."""
 
     pid: int
-    token_at: int
     hostname: str
     boot_id: str
     namespaces: dict[str, str]
@@ -42,6 +42,8 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     rdma: list[str]
     addresses: dict[str, str]
     """By interface, loopback last."""
+    token_at: int = 0
+    """Of an agent: where its memory has the run's token."""
     environment: dict[str, str] = {}
 
     def set_to(self, name: str, value: str) -> bool:
@@ -83,6 +85,63 @@ class JobTransports(msgspec.Struct, frozen=True):
 
     ranks: tuple[RankFacts, ...]
     pairs: tuple[RankPair, ...]
+
+    def cells(self) -> tuple[list[list[int]], float, float]:
+        """Return ranks that NCCL counts to one host, and the rate and latency between such cells.
+
+        Returns:
+            The cells, each with its ranks; GB/s and us as measured, the slowest; 0 for one cell.
+
+        Raises:
+            InputError: two cells do not reach each other.
+        """
+        cell_of = list(range(len(self.ranks)))
+        apart = []
+        for pair in self.pairs:
+            a, b = pair.ranks
+            if any(t.library == "NCCL" and t.name.startswith(_NEAR) for t in pair.transports):
+                joined, into = cell_of[b], cell_of[a]
+                cell_of = [into if cell == joined else cell for cell in cell_of]
+            elif pair.facts.tcp_gbs is None or pair.facts.tcp_us is None:
+                raise InputError(f"ranks {a} and {b} do not reach each other")
+            else:
+                apart.append((pair.facts.tcp_gbs, pair.facts.tcp_us / 2))
+        cells = [[r for r, of in enumerate(cell_of) if of == cell] for cell in sorted({*cell_of})]
+        gbs = min((gbs for gbs, _ in apart), default=0)
+        return cells, gbs, max((us for _, us in apart), default=0)
+
+    @property
+    def context(self) -> JobContext:
+        """What of it decides which transports there are."""
+        cma = list(range(len(self.ranks)))
+        for pair in self.pairs:
+            a, b = pair.ranks
+            if not pair.facts.cma and _same_kernel(self.ranks[a], self.ranks[b]):
+                cma[b] = min(cma[b], cma[a])
+        found = context_of(self.ranks)
+        return JobContext({**found.shares, "CMA": tuple(cma)}, found.quota_cpus)
+
+
+def context_of(ranks: Sequence[RankFacts]) -> JobContext:
+    """Return what ranks share by what each of them sees, which is all but CMA."""
+    kernels = {
+        "kernel": [(f.boot_id,) for f in ranks],
+        "hostname": [(f.boot_id, f.hostname) for f in ranks],
+        "/dev/shm": [(f.boot_id, f.shm_device) for f in ranks],
+    } | {
+        f"{long} namespace": [(f.boot_id, f.namespaces.get(name)) for f in ranks]
+        for name, long in (("pid", "process"), ("net", "network"), ("user", "user"))
+    }
+    shares = {}
+    for name, keys in kernels.items():
+        first: dict[tuple[object, ...], int] = {}
+        shares[name] = tuple(first.setdefault(key, rank) for rank, key in enumerate(keys))
+    return JobContext(shares, tuple(f.quota_cpus for f in ranks))
+
+
+def local_facts() -> RankFacts:
+    """Return the facts of this process."""
+    return msgspec.convert(agent.facts(), RankFacts)
 
 
 def probe_transports(
@@ -147,18 +206,11 @@ def probe_transports(
     return JobTransports(tuple(found), tuple(pairs))
 
 
-def read_cells(data: bytes, where: str) -> tuple[list[list[int]], float, float]:
-    """Return ranks that NCCL counts to one host, and the rate and latency between such cells.
-
-    Args:
-        data: What ``tuccl doctor --transports --json`` prints.
-        where: For messages.
-
-    Returns:
-        The cells, each with its ranks; GB/s and us as measured, the slowest; 0 for one cell.
+def read_transports(data: bytes, where: str) -> JobTransports:
+    """Return what ``tuccl doctor --transports --json`` printed; ``where`` is for messages.
 
     Raises:
-        InputError: it is something else, or two cells do not reach each other.
+        InputError: it is something else.
     """
     try:
         found = msgspec.json.decode(data, type=JobTransports)
@@ -167,21 +219,13 @@ def read_cells(data: bytes, where: str) -> tuple[list[list[int]], float, float]:
             f"{where}: {decode_reason(error, JobTransports)}; expected the output of "
             "tuccl doctor --transports --json"
         ) from None
-    cell_of = list(range(len(found.ranks)))
-    apart = []
     for pair in found.pairs:
         a, b = pair.ranks
-        if not 0 <= a < b < len(cell_of):
-            raise InputError(f"{where}: ranks {a} and {b}: expected two of {len(cell_of)}, rising")
-        if any(t.library == "NCCL" and t.name.startswith(_NEAR) for t in pair.transports):
-            joined, into = cell_of[b], cell_of[a]
-            cell_of = [into if cell == joined else cell for cell in cell_of]
-        elif pair.facts.tcp_gbs is None or pair.facts.tcp_us is None:
-            raise InputError(f"{where}: ranks {a} and {b} do not reach each other")
-        else:
-            apart.append((pair.facts.tcp_gbs, pair.facts.tcp_us / 2))
-    cells = [[r for r, of in enumerate(cell_of) if of == cell] for cell in sorted({*cell_of})]
-    return cells, min((g for g, _ in apart), default=0), max((us for _, us in apart), default=0)
+        if not 0 <= a < b < len(found.ranks):
+            raise InputError(
+                f"{where}: ranks {a} and {b}: expected two of {len(found.ranks)}, rising"
+            )
+    return found
 
 
 def enter_process(pid: int) -> tuple[list[str], dict[str, str]]:
@@ -254,6 +298,11 @@ def _openmpi(a: RankFacts, b: RankFacts, pair: PairFacts) -> Transport:
         return Transport(
             "Open MPI", "none" if pair.tcp else "tcp", pair.tcp or "a /dev/shm each", _SHARE_SHM
         )
+    if all(f.set_to("OMPI_MCA_btl", "self,tcp") for f in (a, b)):
+        return Transport("Open MPI", "none" if pair.tcp else "tcp", pair.tcp or "OMPI_MCA_btl")
+    if not _same_space(a, b, "pid"):
+        why = "a process namespace each: crashes if two ranks have one number there (4.1.4)"
+        return Transport("Open MPI", "vader, two copies", why, "OMPI_MCA_btl=self,tcp, or --pid=host")
     off = any(f.set_to("OMPI_MCA_btl_vader_single_copy_mechanism", "none") for f in (a, b))
     if off:
         return Transport("Open MPI", "vader, two copies", "btl_vader_single_copy_mechanism=none")
@@ -273,6 +322,8 @@ def _mpich(a: RankFacts, b: RankFacts, pair: PairFacts) -> Transport:
     """MPICH 4.0 over UCX under one mpiexec: MPI_Init fails unless all of a host is shared."""
     if not _same_kernel(a, b):
         return Transport("MPICH", "none" if pair.tcp else "netmod", pair.tcp or "two machines")
+    if all(f.set_to("UCX_TLS", "tcp,self") for f in (a, b)):
+        return Transport("MPICH", "none" if pair.tcp else "UCX over TCP", pair.tcp or "UCX_TLS")
     apart = [name for name in ("pid", "user") if not _same_space(a, b, name)]
     if apart or not _same_shm(a, b):
         what = f"{' and '.join(apart)} namespaces differ" if apart else "a /dev/shm each"

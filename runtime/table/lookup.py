@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from tuccl import __version__
+from tuccl.runtime.table.context import JobContext
 from tuccl.runtime.table.entry import DATATYPE_CLASSES, ROOTED, Candidate, Entry
 
 FORMAT = "tuccl-table/1"
@@ -31,7 +32,8 @@ class LookupTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     files are written in (``nccl``: there are none, and candidates are NCCL's own; ``executor`` and
     ``rccl`` may have both; ``mscclpp``: they are the executor's, timed as plans), ``tuned_on`` the
     executor's label ("simulated on ..."), ``baseline`` what the default candidates stand for
-    ("nccl 2.19"). The three checksums are filled in by ``save_table``.
+    ("nccl 2.19"), ``context`` what the ranks shared where real runs were timed (None: no matter).
+    The three checksums are filled in by ``save_table``.
     """
 
     name: str
@@ -42,6 +44,7 @@ class LookupTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     dialect: Literal["executor", "rccl", "fork", "nccl", "mscclpp"] = "executor"
     tuned_on: str = ""
     baseline: str = ""
+    context: JobContext | None = None
     created_by: str = CREATED_BY
     format: Literal["tuccl-table/1"] = "tuccl-table/1"
     topology_sha256: str = ""

@@ -15,7 +15,8 @@ import torch.distributed as dist
 from tuccl.errors import InputError, TucclError
 from tuccl.runtime import Table, load_table
 from tuccl.runtime.jobs import is_table, split_host, table_for
-from tuccl.topology import load_topology
+from tuccl.runtime.probing import RankFacts, context_of, local_facts
+from tuccl.runtime.table.context import JobContext
 from tuccl.torch.options import Options, host_name, namespaces
 
 _LARGEST = 256 << 20
@@ -37,27 +38,31 @@ def present_tables(
     """Return the tables for the hosts that are there, and what is to be said of them, on rank 0.
 
     In the place of a folder of tables stands that of these hosts, if need be one derived in
-    ``derive_s`` seconds; a table that has ranks on one host which are on two is left out. Other
-    ranks only say where they are.
+    ``derive_s`` seconds; a table that has ranks on one host which are on two is left out, and one
+    that was tuned where ranks shared other things. Other ranks only say where they are.
 
     Raises:
         dist.DistStoreError: a rank did not answer within the store's time.
     """
-    store.set(f"host/{rank}", f"{host_name()}\n{namespaces()}")
+    facts = msgspec.json.encode(local_facts()).decode()
+    store.set(f"host/{rank}", f"{host_name()}\n{namespaces()}\n{facts}")
     if rank != 0:
         return options.tables, ""
-    hosts = _hosts(store, size)
+    hosts, here = _hosts(store, size)
     tables: list[str | Path] = []
     notes = []
     for folder in options.tables:
         try:
             if is_table(folder):
-                if split := _split_host(Path(folder), hosts):
-                    notes.append(f"no table is for these hosts: {folder}: {split}")
+                table = load_table(folder)
+                if reason := _unfit(table, hosts, here):
+                    notes.append(f"no table is for these hosts: {folder}: {reason}")
                 else:
                     tables.append(folder)
             else:
-                found, note = table_for(folder, hosts, seconds=derive_s, without=("nccl",))
+                found, note = table_for(
+                    folder, hosts, seconds=derive_s, without=("nccl",), here=here
+                )
                 tables.append(found.folder)
                 notes += [note] * bool(note)
         except (TucclError, OSError) as error:
@@ -112,10 +117,14 @@ def vote(
     return None
 
 
-def _hosts(store: dist.Store, size: int) -> list[str]:
-    """Return the host of each rank; containers that share neither namespace are hosts."""
-    answers = (store.get(f"host/{rank}").decode().partition("\n") for rank in range(size))
-    ranks = [(host, frozenset(names.split(" "))) for host, _, names in answers]
+def _hosts(store: dist.Store, size: int) -> tuple[list[str], JobContext]:
+    """Return the host of each rank, and what ranks share.
+
+    Containers that share neither namespace are hosts.
+    """
+    answers = [store.get(f"host/{rank}").decode().split("\n", 2) for rank in range(size)]
+    ranks = [(host, frozenset(names.split(" "))) for host, names, _ in answers]
+    here = context_of([msgspec.json.decode(facts, type=RankFacts) for _, _, facts in answers])
     parts: dict[str, list[frozenset[str]]] = {}
     for host, own in ranks:
         others = parts.get(host, [])
@@ -126,15 +135,15 @@ def _hosts(store: dist.Store, size: int) -> list[str]:
         [number] = [i for i, part in enumerate(parts[host]) if own <= part]
         return f"{host} ({number})" if len(parts[host]) > 1 else host
 
-    return [name(host, own) for host, own in ranks]
+    return [name(host, own) for host, own in ranks], here
 
 
-def _split_host(table: Path, hosts: Sequence[str]) -> str:
-    try:
-        topology = load_topology(table / _TOPOLOGY)
-    except (InputError, OSError):
-        return ""  # reported by whoever reads the table
-    return split_host(topology, hosts) if topology.ranks == len(hosts) else ""
+def _unfit(table: Table, hosts: Sequence[str], here: JobContext) -> str:
+    """Return why the table is not for ranks on ``hosts`` that share what is ``here``."""
+    if table.lookup.ranks != len(hosts):
+        return ""
+    context = table.lookup.context
+    return split_host(table.topology, hosts) or (context.difference(here) if context else "")
 
 
 def _offer(tables: Sequence[str | Path], size: int, note: str) -> tuple[bytes, Path]:

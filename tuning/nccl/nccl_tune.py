@@ -131,7 +131,7 @@ def tune_nccl(
             summaries.append(_summary(name, nbytes, entry, *counts[nbytes]))
     progress(total, total, "done")
     check_searched(options.seconds, [each.evaluations for each in summaries], journal.finish)
-    table = new_table(topology, [*entries, *other_entries], "nccl", executor.label, baseline)
+    table = new_table(topology, [*entries, *other_entries], "nccl", executor, baseline)
     table = save_table(table, out, topology, [])
     journal.finish()
     result = TuneResult(

@@ -1,0 +1,387 @@
+"""Regimes: cells of the ranks of this machine, and what cells share, as containers have it.
+
+A process holds a cell's namespaces and reads its input; they have no names. Whatever ends the
+owner ends that input, and the kernel removes the namespaces with their mounts, shared memory and
+devices.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from tuccl.emulation.launch import (
+    RSH,
+    emulated_launch,
+    host_list,
+    hosts_file,
+    launch_environment,
+    places_file,
+)
+from tuccl.emulation.netns import check_privilege
+from tuccl.emulation.plan import EmulatedHost, EmulatedNic, EmulationPlan
+from tuccl.emulation.running import SHARED_MEMORY, RunFolder, clear_leftovers
+from tuccl.errors import InputError, TucclError, Unavailable
+from tuccl.runtime.executors.measure import Effort, Operands
+from tuccl.runtime.executors.mpi import MpiExecutor
+from tuccl.runtime.executors.mpi_find import Mpi
+from tuccl.runtime.executors.mpi_launch import Launch, usual_launch
+from tuccl.runtime.probing import JobTransports, probe_transports
+from tuccl.topology import Topology, split_into_cells
+
+# Without a common process namespace MPICH has no shared memory, and Open MPI 4.1's crashes where two
+# ranks have one number: it takes the other's segment for its own (`doctor --transports`).
+_APART = {
+    "UCX_TLS": "tcp,self",
+    "MPIR_CVAR_NOLOCAL": "1",
+    "OMPI_MCA_btl": "self,tcp",
+}
+ALL = ("mount", "uts", "ipc", "pid", "net")
+_DEVICE = "eth0"
+_START_S = 20.0
+_MOST_RANKS = 32
+# $1: a file for /etc/hosts, or nothing; $2: the host name, or nothing; $3: whether /dev/shm is its
+# own.
+_HOLD = """
+[ -z "$1" ] || mount --bind "$1" /etc/hosts || exit 1
+[ -z "$2" ] || echo "$2" > /proc/sys/kernel/hostname || exit 1
+[ -z "$3" ] || mount -t tmpfs -o size=1g,mode=1777 tmpfs /dev/shm || exit 1
+echo ready
+exec cat
+"""
+
+
+# runc makes no container of a root that is mounted nowhere else; the mount ends with runc.
+_BIND = """mount --rbind / "$1" && shift && exec runc "$@" """
+
+
+class Regime(msgspec.Struct, frozen=True):
+    """What each cell has of its own; ``ipc`` stands for /dev/shm too, as in Docker.
+
+    Attributes:
+        name: One of `REGIMES`.
+        own: Namespaces, of `ALL`.
+        a_rank: Whether each rank has a cell; else all ranks of the host have one.
+    """
+
+    name: str
+    own: tuple[str, ...] = ()
+    a_rank: bool = True
+
+
+REGIMES = {
+    regime.name: regime
+    for regime in (
+        Regime("bare"),
+        Regime("shared", ("mount",)),  # as Singularity
+        Regime("container", ALL, a_rank=False),
+        Regime("cross", ALL),
+        Regime("cross-ipc", ("mount", "uts", "pid")),  # containers of one pod
+    )
+}
+
+
+class Cells:
+    """The cells of a regime on this machine, from the ``with`` statement to its end."""
+
+    def __init__(self, regime: str, ranks: int, tool: str = "unshare") -> None:
+        """Prepare cells; nothing is started yet.
+
+        Args:
+            regime: One of `REGIMES`.
+            ranks: At most 32.
+            tool: What makes a cell: unshare, bwrap (bubblewrap) or runc.
+
+        Raises:
+            InputError: there is no such regime or tool, or too many ranks.
+        """
+        if regime not in REGIMES:
+            raise InputError(f"regime {regime[:40]!r}: expected one of {', '.join(REGIMES)}")
+        if tool not in _TOOLS:
+            raise InputError(f"tool {tool[:40]!r}: expected one of {', '.join(_TOOLS)}")
+        if not 1 <= ranks <= _MOST_RANKS:
+            raise InputError(f"{ranks} ranks: expected 1 to {_MOST_RANKS}")
+        self.regime, self.ranks, self._tool = REGIMES[regime], ranks, tool
+        self._folder: RunFolder | None = None
+        self._held: list[subprocess.Popen[bytes]] = []
+        self._pids: list[int] = []
+        self._head = 0  # holds the bridge
+
+    def __enter__(self) -> Self:
+        """Start the cells.
+
+        Raises:
+            Unavailable: this process may not, or the tool is missing.
+            TucclError: a cell does not start.
+        """
+        check_privilege()
+        if self.regime.own and shutil.which(self._tool) is None:
+            raise Unavailable(f"{self._tool} is not installed: apt-get install {_PACKAGES[self._tool]}")
+        clear_leftovers()
+        self._folder = RunFolder()
+        try:
+            self._start(self._folder)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End the cells and what runs there."""
+        self.close()
+
+    @property
+    def label(self) -> str:
+        """The regime in a phrase, for reports."""
+        own = ", ".join(self.regime.own)
+        each = "each rank with" if self.regime.a_rank else "all ranks with one"
+        return f"one machine with {os.cpu_count()} cores, regime {self.regime.name}" + (
+            f" ({each} its own {own})" if own else ""
+        )
+
+    @property
+    def commands(self) -> list[list[str]]:
+        """What stands before a command so that it runs in a rank's cell, by rank."""
+        return [_enter(self._pids[self._cell_of(rank)]) for rank in range(self.ranks)] if (
+            self._pids
+        ) else [[] for _ in range(self.ranks)]
+
+    def transports(self) -> JobTransports:
+        """Return how the ranks reach each other."""
+        return probe_transports(self.commands, [self._environment] * self.ranks)
+
+    def launch(self, mpi: Mpi) -> Launch:
+        """Return how ``mpi`` starts the ranks, each in its cell."""
+        usual, environment = usual_launch(mpi), self._environment
+        words = ("env", *(f"{name}={value}" for name, value in environment.items()))
+        if self._joined:
+            return emulated_launch(mpi, self._plan, tuple(_enter(self._head, "--net")), environment)
+        if not self.regime.a_rank:
+            return Launch((*_enter(self._pids[0]), *words, *usual.launcher))
+        return Launch((*words, *usual.launcher), tuple(map(tuple, self.commands)))
+
+    def close(self) -> None:
+        """End everything; may be called again."""
+        for process in self._held:
+            with contextlib.suppress(OSError):
+                process.communicate(timeout=_START_S)
+        self._held, self._pids = [], []
+        if self._folder is not None:
+            self._folder.clear()
+            self._folder = None
+
+    @property
+    def _joined(self) -> bool:
+        """Return whether cells have a network each, and a bridge joins them."""
+        return "net" in self.regime.own and self.regime.a_rank
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        if self._joined and self._folder is not None:
+            return launch_environment(self._plan, self._folder.path, SHARED_MEMORY)
+        apart = "pid" in self.regime.own and self.regime.a_rank
+        return {"GLOO_SOCKET_IFNAME": "lo"} | (_APART if apart else {})
+
+    @property
+    def _plan(self) -> EmulationPlan:
+        """The cells as hosts of an emulated cluster, for its launchers."""
+        ranks = list(range(self.ranks))
+        of_cell = [(rank,) for rank in ranks] if self.regime.a_rank else [tuple(ranks)]
+        hosts = tuple(
+            EmulatedHost(f"cell{n}", str(n), f"cell{n}", each, (_nic(n),))
+            for n, each in enumerate(of_cell)
+        )
+        return EmulationPlan(
+            *("cells", 1.0, hosts, (), (), (), (), {r: f"nic{r}" for r in ranks}, ())
+        )
+
+    def _cell_of(self, rank: int) -> int:
+        return rank if self.regime.a_rank else 0
+
+    def _start(self, folder: RunFolder) -> None:
+        if not self.regime.own:
+            return
+        plan = self._plan
+        hosts = folder.write("hosts", hosts_file(plan).encode(), 0o644)
+        if "net" not in self.regime.own or not self.regime.a_rank:
+            names = " ".join(host.name for host in plan.hosts)
+            hosts.write_text(f"127.0.0.1 localhost {names}\n")
+        for host in plan.hosts:
+            self._pids.append(self._hold(self.regime.own, host.name, hosts, folder))
+        if not self._joined:
+            if "net" in self.regime.own:
+                _ip(self._pids[0], ["link set lo up"])
+            return
+        self._head = self._hold(("net",), "", None, folder)
+        self._join(plan)
+        spaces = {host.space: str(pid) for host, pid in zip(plan.hosts, self._pids, strict=True)}
+        folder.write("rsh", RSH.encode(), 0o700)
+        folder.write("places", places_file(plan, spaces).encode())
+        folder.write("openmpi-hosts", host_list(plan, "{} slots={}\n").encode())
+        folder.write("mpich-hosts", host_list(plan, "{}:{}\n").encode())
+
+    def _hold(self, own: Sequence[str], name: str, hosts: Path | None, folder: RunFolder) -> int:
+        """Start what holds a cell; return a process id in it."""
+        tool = self._tool if name else "unshare"
+        has_name, has_memory = "uts" in own and name, "ipc" in own
+        script = ["sh", "-c", _HOLD, "sh", str(hosts or ""), has_name or "", "y" * has_memory]
+        process = subprocess.Popen(
+            _TOOLS[tool](own, script, folder.path / f"bundle-{len(self._held)}"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self._held.append(process)
+        assert process.stdout is not None
+        if not select.select([process.stdout], [], [], _START_S)[0] or (
+            process.stdout.readline() != b"ready\n"
+        ):
+            process.kill()
+            said = process.communicate()[1].decode("utf-8", "replace")
+            raise TucclError(f"a cell of {tool} does not start: {' '.join(said.split())[:200]}")
+        return _child(process.pid)
+
+    def _join(self, plan: EmulationPlan) -> None:
+        """Join the cells by a bridge, whose namespace has an address too: launchers start there."""
+        lines = [f"link add {_DEVICE} type bridge", f"addr add 10.78.0.254/24 dev {_DEVICE}"]
+        lines += [f"link set {_DEVICE} up", "link set lo up"]
+        for n, pid in enumerate(self._pids):
+            lines += [f"link add c{n} type veth peer name {_DEVICE} netns {pid}"]
+            lines += [f"link set c{n} master {_DEVICE} up"]
+        _ip(self._head, lines)
+        for host, pid in zip(plan.hosts, self._pids, strict=True):
+            up = [f"link set {device} up" for device in ("lo", _DEVICE)]
+            _ip(pid, [f"addr add {host.nics[0].address}/24 dev {_DEVICE}", *up])
+
+
+class CellsExecutor(MpiExecutor):
+    """Runs programs over MPI with each rank in its cell; a cell counts as a host."""
+
+    def __init__(
+        self,
+        cells: Cells,
+        host: Topology,
+        mpi: Mpi,
+        *,
+        operands: Operands | None = None,
+        effort: Effort | None = None,
+    ) -> None:
+        """Prepare a rank for each GPU of ``host``; nothing is started yet.
+
+        Args:
+            cells: Where the ranks run.
+            host: One host, or its cells already.
+            mpi: The MPI.
+            operands: Elements, reduction, whether results are compared.
+            effort: How many runs make a time.
+
+        Raises:
+            InputError: it has not as many ranks as the cells.
+            TucclError: the cells do not reach each other.
+        """
+        if host.ranks != cells.ranks:
+            raise InputError(f"{host.ranks} GPUs: expected {cells.ranks}, the ranks of the cells")
+        found = cells.transports()
+        self._topology = (
+            split_into_cells(host, *found.cells()) if len(host.hosts) == 1 else host
+        )
+        super().__init__(
+            cells.ranks,
+            mpi,
+            launch=cells.launch(mpi),
+            location=cells.label,
+            operands=operands,
+            effort=effort,
+            context=found.context,
+        )
+
+    @property
+    def topology(self) -> Topology:
+        """The cells as hosts, with the rates between them as measured."""
+        return self._topology
+
+
+def _nic(number: int) -> EmulatedNic:
+    return EmulatedNic(f"nic{number}", _DEVICE, f"10.78.0.{number + 1}", "")
+
+
+def _enter(pid: int, *what: str) -> list[str]:
+    return ["nsenter", "-t", str(pid), *(what or ("-a",)), "--"]
+
+
+def _child(pid: int) -> int:
+    """Return the process that a tool has started, by any of its threads."""
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        if children := (thread / "children").read_text().split():
+            return int(children[0])
+    raise TucclError("a cell has ended")
+
+
+def _ip(pid: int, lines: Sequence[str]) -> None:
+    command = [*_enter(pid, "--net"), "ip", "-batch", "-"]
+    done = subprocess.run(
+        command,
+        input="".join(f"{line}\n" for line in lines),
+        capture_output=True,
+        text=True,
+        timeout=_START_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise TucclError(f"ip: {' '.join(done.stderr.split())[:200]}")
+
+
+def _unshare(own: Sequence[str], script: Sequence[str], _: Path) -> list[str]:
+    flags = [f"--{name}" for name in own]
+    proc = ["--mount-proc"] if "pid" in own else []
+    return ["unshare", *flags, *proc, "--fork", "--kill-child", *script]
+
+
+def _bwrap(own: Sequence[str], script: Sequence[str], _: Path) -> list[str]:
+    flags = [f"--unshare-{name}" for name in own if name != "mount"]
+    proc = ["--proc", "/proc"] if "pid" in own else []
+    return ["bwrap", "--bind", "/", "/", "--dev-bind", "/dev", "/dev", *proc, *flags, *script]
+
+
+def _runc(own: Sequence[str], script: Sequence[str], bundle: Path) -> list[str]:
+    root = bundle / "root"
+    root.mkdir(mode=0o700, parents=True)
+    kept = ["CAP_SYS_ADMIN", "CAP_NET_ADMIN", "CAP_DAC_OVERRIDE", "CAP_KILL", "CAP_CHOWN"]
+    mounts = [
+        {"destination": "/proc", "type": "proc", "source": "proc"},
+        {"destination": "/dev", "type": "bind", "source": "/dev", "options": ["rbind"]},
+    ]
+    config = {
+        "ociVersion": "1.0.2",
+        "process": {
+            "user": {"uid": 0, "gid": 0},
+            "args": list(script),
+            "env": [f"PATH={os.environ.get('PATH', '')}"],
+            "cwd": "/",
+            "capabilities": {s: kept for s in ("bounding", "effective", "permitted")},
+        },
+        "root": {"path": "root"},
+        "mounts": mounts,
+        "linux": {"namespaces": [{"type": "network" if n == "net" else n} for n in own]},
+    }
+    (bundle / "config.json").write_bytes(msgspec.json.encode(config))
+    where = ["--root", str(bundle / "state"), "run", "--bundle", str(bundle)]
+    name = f"tuccl-{bundle.parent.name}-{bundle.name}"
+    return ["unshare", "--mount", "sh", "-c", _BIND, "sh", str(root), *where, name]
+
+
+_TOOLS: dict[str, Callable[[Sequence[str], Sequence[str], Path], list[str]]] = {
+    "unshare": _unshare,
+    "bwrap": _bwrap,
+    "runc": _runc,
+}
+_PACKAGES = {"unshare": "util-linux", "bwrap": "bubblewrap", "runc": "runc"}
