@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import select
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ from typing import Self
 
 import msgspec
 
+from tuccl.emulation import guest
 from tuccl.emulation.launch import (
     RSH,
     emulated_launch,
@@ -45,17 +47,35 @@ _APART = {
     "OMPI_MCA_btl": "self,tcp",
 }
 ALL = ("mount", "uts", "ipc", "pid", "net")
+_KERNEL = "kernel"
+_GUEST = Path(guest.__file__)
 _DEVICE = "eth0"
+_HEAD = "10.78.0.254"  # where launchers start
+_MACHINE_MB = 2048
 _START_S = 20.0
 _MOST_RANKS = 32
 # $1: a file for /etc/hosts, or nothing; $2: the host name, or nothing; $3: whether /dev/shm is its
-# own.
+# own; then the words that start a virtual machine, if any, which waits for a line of input.
 _HOLD = """
 [ -z "$1" ] || mount --bind "$1" /etc/hosts || exit 1
 [ -z "$2" ] || echo "$2" > /proc/sys/kernel/hostname || exit 1
-[ -z "$3" ] || mount -t tmpfs -o size=1g,mode=1777 tmpfs /dev/shm || exit 1
+[ -z "$3" ] || mount -t tmpfs -o size=4g,mode=1777 tmpfs /dev/shm || exit 1
 echo ready
+[ -z "$4" ] || { read -r go; shift 3; "$@" </dev/null >/dev/null 2>&1 & }
 exec cat
+"""
+# The first process of a virtual machine; the kernel's command line gives it the variables.
+_INIT = """#!/bin/sh
+export PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mkdir -p /dev/shm && mount -t tmpfs -o mode=1777 tmpfs /dev/shm
+mount --bind "${0%/*}/hosts" /etc/hosts
+echo "$cell" > /proc/sys/kernel/hostname
+ip link set lo up
+ip addr add "$address/24" dev eth0
+ip link set eth0 up
+exec python3 -S "${0%/*}/guest" run-commands "$address" "${0%/*}/token"
 """
 
 
@@ -68,7 +88,7 @@ class Regime(msgspec.Struct, frozen=True):
 
     Attributes:
         name: One of `REGIMES`.
-        own: Namespaces, of `ALL`.
+        own: Namespaces, of `ALL`; and "kernel", which is user-mode Linux's.
         a_rank: Whether each rank has a cell; else all ranks of the host have one.
     """
 
@@ -85,6 +105,7 @@ REGIMES = {
         Regime("container", ALL, a_rank=False),
         Regime("cross", ALL),
         Regime("cross-ipc", ("mount", "uts", "pid")),  # containers of one pod
+        Regime("vm", (*ALL, _KERNEL)),
     )
 }
 
@@ -123,8 +144,10 @@ class Cells:
             TucclError: a cell does not start.
         """
         check_privilege()
-        if self.regime.own and shutil.which(self._tool) is None:
-            raise Unavailable(f"{self._tool} is not installed: apt-get install {_PACKAGES[self._tool]}")
+        tools = [self._tool] * bool(self.regime.own) + ["linux.uml"] * self._virtual
+        for tool in tools:
+            if shutil.which(tool) is None:
+                raise Unavailable(f"{tool} is not installed: apt-get install {_PACKAGES[tool]}")
         clear_leftovers()
         self._folder = RunFolder()
         try:
@@ -150,9 +173,12 @@ class Cells:
     @property
     def commands(self) -> list[list[str]]:
         """What stands before a command so that it runs in a rank's cell, by rank."""
-        return [_enter(self._pids[self._cell_of(rank)]) for rank in range(self.ranks)] if (
-            self._pids
-        ) else [[] for _ in range(self.ranks)]
+        if not self._pids:
+            return [[] for _ in range(self.ranks)]
+        if self._virtual:
+            at_head = _enter(self._head, "--net")
+            return [[*at_head, *self._guest("enter", h.nics[0].address)] for h in self._plan.hosts]
+        return [_enter(self._pids[rank if self.regime.a_rank else 0]) for rank in range(self.ranks)]
 
     def transports(self) -> JobTransports:
         """Return how the ranks reach each other."""
@@ -163,7 +189,10 @@ class Cells:
         usual, environment = usual_launch(mpi), self._environment
         words = ("env", *(f"{name}={value}" for name, value in environment.items()))
         if self._joined:
-            return emulated_launch(mpi, self._plan, tuple(_enter(self._head, "--net")), environment)
+            head = tuple(_enter(self._head, "--net"))
+            launch = emulated_launch(mpi, self._plan, head, environment)
+            carried = tuple(self._guest("with-socket", _HEAD)) if self._virtual else ()
+            return Launch(launch.launcher, tuple((*words, *carried) for words in launch.prefixes))
         if not self.regime.a_rank:
             return Launch((*_enter(self._pids[0]), *words, *usual.launcher))
         return Launch((*words, *usual.launcher), tuple(map(tuple, self.commands)))
@@ -186,7 +215,9 @@ class Cells:
     @property
     def _environment(self) -> dict[str, str]:
         if self._joined and self._folder is not None:
-            return launch_environment(self._plan, self._folder.path, SHARED_MEMORY)
+            found = launch_environment(self._plan, self._folder.path, SHARED_MEMORY)
+            own = {name: str(SHARED_MEMORY) for name in found if name.endswith("tmpdir_base")}
+            return found | (own if self._virtual else {})
         apart = "pid" in self.regime.own and self.regime.a_rank
         return {"GLOO_SOCKET_IFNAME": "lo"} | (_APART if apart else {})
 
@@ -203,8 +234,14 @@ class Cells:
             *("cells", 1.0, hosts, (), (), (), (), {r: f"nic{r}" for r in ranks}, ())
         )
 
-    def _cell_of(self, rank: int) -> int:
-        return rank if self.regime.a_rank else 0
+    @property
+    def _virtual(self) -> bool:
+        return _KERNEL in self.regime.own
+
+    def _guest(self, what: str, address: str) -> list[str]:
+        assert self._folder is not None
+        folder = self._folder.path
+        return ["python3", "-S", str(folder / "guest"), what, address, str(folder / "token")]
 
     def _start(self, folder: RunFolder) -> None:
         if not self.regime.own:
@@ -215,7 +252,8 @@ class Cells:
             names = " ".join(host.name for host in plan.hosts)
             hosts.write_text(f"127.0.0.1 localhost {names}\n")
         for host in plan.hosts:
-            self._pids.append(self._hold(self.regime.own, host.name, hosts, folder))
+            machine = self._machine(host, folder) if self._virtual else []
+            self._pids.append(self._hold(self.regime.own, host.name, hosts, folder, machine))
         if not self._joined:
             if "net" in self.regime.own:
                 _ip(self._pids[0], ["link set lo up"])
@@ -224,17 +262,60 @@ class Cells:
         self._join(plan)
         spaces = {host.space: str(pid) for host, pid in zip(plan.hosts, self._pids, strict=True)}
         folder.write("rsh", RSH.encode(), 0o700)
+        if self._virtual:
+            spaces = {host.space: host.nics[0].address for host in plan.hosts}
+            self._boot(plan, folder)
         folder.write("places", places_file(plan, spaces).encode())
         folder.write("openmpi-hosts", host_list(plan, "{} slots={}\n").encode())
         folder.write("mpich-hosts", host_list(plan, "{}:{}\n").encode())
 
-    def _hold(self, own: Sequence[str], name: str, hosts: Path | None, folder: RunFolder) -> int:
+    def _boot(self, plan: EmulationPlan, folder: RunFolder) -> None:
+        """Start the virtual machines, each in its cell, whose network it takes over."""
+        folder.write("guest", _GUEST.read_bytes())
+        folder.write("token", secrets.token_hex(guest.TOKEN_BYTES // 2).encode())
+        folder.write("init", _INIT.encode(), 0o700)
+        for pid, holder in zip(self._pids, self._held, strict=False):
+            _ip(
+                pid,
+                [
+                    "tuntap add tap0 mode tap",
+                    "link add b0 type bridge",
+                    *(f"link set {device} master b0 up" for device in ("tap0", _DEVICE)),
+                    "link set b0 up",
+                ],
+            )
+            assert holder.stdin is not None
+            holder.stdin.write(b"go\n")
+            holder.stdin.flush()
+        command = [*_enter(self._head, "--net"), *self._guest("carry-sockets", _HEAD)]
+        self._held.append(subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True))
+        for words in self.commands:  # which wait until it is up
+            if subprocess.run([*words, "true"], timeout=2 * _START_S, check=False).returncode:
+                raise TucclError("a virtual machine does not start")
+
+    def _machine(self, host: EmulatedHost, folder: RunFolder) -> list[str]:
+        return [
+            *("linux.uml", f"mem={_MACHINE_MB}M", "rootfstype=hostfs", "root=/dev/root", "rw"),
+            *(f"init={folder.path / 'init'}", f"eth0=tuntap,tap0,{host.nics[0].mac}"),
+            *("con=null", "ssl=null", f"uml_dir={folder.path}/", f"umid={host.name}", "quiet"),
+            *(f"cell={host.name}", f"address={host.nics[0].address}"),
+        ]
+
+    def _hold(
+        self,
+        own: Sequence[str],
+        name: str,
+        hosts: Path | None,
+        folder: RunFolder,
+        machine: Sequence[str] = (),
+    ) -> int:
         """Start what holds a cell; return a process id in it."""
         tool = self._tool if name else "unshare"
         has_name, has_memory = "uts" in own and name, "ipc" in own
         script = ["sh", "-c", _HOLD, "sh", str(hosts or ""), has_name or "", "y" * has_memory]
+        namespaces = [each for each in own if each != _KERNEL]
         process = subprocess.Popen(
-            _TOOLS[tool](own, script, folder.path / f"bundle-{len(self._held)}"),
+            _TOOLS[tool](namespaces, [*script, *machine], folder.path / f"bundle-{len(self._held)}"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -252,7 +333,7 @@ class Cells:
 
     def _join(self, plan: EmulationPlan) -> None:
         """Join the cells by a bridge, whose namespace has an address too: launchers start there."""
-        lines = [f"link add {_DEVICE} type bridge", f"addr add 10.78.0.254/24 dev {_DEVICE}"]
+        lines = [f"link add {_DEVICE} type bridge", f"addr add {_HEAD}/24 dev {_DEVICE}"]
         lines += [f"link set {_DEVICE} up", "link set lo up"]
         for n, pid in enumerate(self._pids):
             lines += [f"link add c{n} type veth peer name {_DEVICE} netns {pid}"]
@@ -260,7 +341,8 @@ class Cells:
         _ip(self._head, lines)
         for host, pid in zip(plan.hosts, self._pids, strict=True):
             up = [f"link set {device} up" for device in ("lo", _DEVICE)]
-            _ip(pid, [f"addr add {host.nics[0].address}/24 dev {_DEVICE}", *up])
+            own = [] if self._virtual else [f"addr add {host.nics[0].address}/24 dev {_DEVICE}"]
+            _ip(pid, [*own, *up])
 
 
 class CellsExecutor(MpiExecutor):
@@ -311,7 +393,8 @@ class CellsExecutor(MpiExecutor):
 
 
 def _nic(number: int) -> EmulatedNic:
-    return EmulatedNic(f"nic{number}", _DEVICE, f"10.78.0.{number + 1}", "")
+    mac = f"02:74:63:02:00:{number:02x}"
+    return EmulatedNic(f"nic{number}", _DEVICE, f"10.78.0.{number + 1}", mac)
 
 
 def _enter(pid: int, *what: str) -> list[str]:
@@ -384,4 +467,4 @@ _TOOLS: dict[str, Callable[[Sequence[str], Sequence[str], Path], list[str]]] = {
     "bwrap": _bwrap,
     "runc": _runc,
 }
-_PACKAGES = {"unshare": "util-linux", "bwrap": "bubblewrap", "runc": "runc"}
+_PACKAGES = {"unshare": "util-linux", "bwrap": "bubblewrap", "runc": "runc", "linux.uml": "user-mode-linux"}

@@ -29,7 +29,7 @@ _TYPES = {
     "double": torch.float64,
     "bfloat16": torch.bfloat16,
 }
-_COLLECTIVES = ("allreduce", "allgather", "reduce-scatter", "broadcast", "alltoall")
+_COLLECTIVES = ("allreduce", "allgather", "reduce-scatter", "broadcast", "alltoall", "gather")
 _OPS = {
     "sum": dist.ReduceOp.SUM,
     "prod": dist.ReduceOp.PRODUCT,
@@ -50,9 +50,10 @@ class Gloo:
             int(next(os.environ[n] for n in names if n in os.environ)) for names in (_RANK, _RANKS)
         )
         torch.set_num_threads(1)
+        at = os.environ.get("MASTER_ADDR")  # hosts may share no folder
         dist.init_process_group(
             "gloo",
-            init_method=f"file://{folder / 'gloo'}",
+            init_method=f"tcp://{at}:29400" if at else f"file://{folder / 'gloo'}",
             rank=self.rank,
             world_size=self.ranks,
             timeout=datetime.timedelta(seconds=_LIMIT_S),
@@ -90,6 +91,10 @@ class Gloo:
                 dist.all_gather_into_tensor(output, given)
             case "reduce-scatter":
                 dist.reduce_scatter_tensor(output, given, self._op)
+            case "gather":
+                at_root = self.rank == self._root
+                parts = list(output.chunk(self.ranks)) if at_root else None
+                dist.gather(given, parts, self._root)
             case "alltoall":
                 dist.all_to_all_single(output, given)
             case _:

@@ -21,6 +21,7 @@ static const struct function functions[] = {
     {"reduce-scatter", "reduce_scatter", "v:"},
     {"broadcast", "bcast", ""},
     {"alltoall", "alltoall", ""},
+    {"gather", "gather", ""},
 };
 enum { FUNCTIONS = sizeof functions / sizeof functions[0] };
 
@@ -301,6 +302,8 @@ static int run(const void* input, void* output, int count) {
     return MPI_Reduce_scatter(input, output, equal_counts(part), datatype, op, comm);
   if (strcmp(chosen->name, "bcast") == 0)
     return MPI_Bcast(output, count, datatype, root, comm);
+  if (strcmp(chosen->name, "gather") == 0)
+    return MPI_Gather(input, part, datatype, output, part, datatype, root, comm);
   return MPI_Alltoall(input, part, datatype, output, part, datatype, comm);
 }
 

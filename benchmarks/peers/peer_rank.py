@@ -134,7 +134,7 @@ class Round:
 
     def _given(self, rank: int) -> NDArray[np.int64]:
         """Return the input of ``rank``: small integers, of which no sum is rounded."""
-        share = self._part * (1 if self._collective == "allgather" else self._library.ranks)
+        share = self._part * (1 if self._collective in ("allgather", "gather") else self._library.ranks)
         at = np.arange(share, dtype=np.int64)
         return (at * 7 + at // 5 + rank * 3) % 11
 
@@ -144,6 +144,9 @@ class Round:
         match self._collective:
             case "allgather":
                 return np.concatenate(every)
+            case "gather":
+                whole = np.concatenate(every)
+                return whole if self._library.rank == self._root else np.ones_like(whole)
             case "alltoall":
                 return np.concatenate([given[share] for given in every])
             case "broadcast":

@@ -45,7 +45,8 @@ class Agent:
     def __init__(self, token: bytes) -> None:
         """Keep the token that all agents of a run share."""
         self._token = token
-        self._memory = ctypes.create_string_buffer(token, TOKEN_BYTES)  # for `cma` of others
+        self._mark = os.urandom(TOKEN_BYTES // 2).hex()
+        self._memory = ctypes.create_string_buffer(self._mark.encode(), TOKEN_BYTES)  # for `cma`
         self._received: dict[int, int] = {}
         self._ended: dict[int, threading.Event] = {}
         self._ways: list[Callable[[str, str, int], list[float]]] = [_icmp, _ping]
@@ -82,8 +83,8 @@ class Agent:
             return [_exchange(line) for _ in range(count + _WARM_UP)][_WARM_UP:], "TCP echo"
 
     def facts(self) -> dict[str, Any]:
-        """Return the facts of this process, and where its memory has the token."""
-        return {**facts(), "token_at": ctypes.addressof(self._memory)}
+        """Return the facts of this process, and where its memory has which mark."""
+        return {**facts(), "mark": self._mark, "mark_at": ctypes.addressof(self._memory)}
 
     def tcp(self, address: str, port: int, source: str) -> dict[str, Any]:
         """Return round trip and rate to another process by TCP, or why there is none."""
@@ -95,15 +96,15 @@ class Agent:
             return {"tcp": str(error)}
         return {"tcp": "", "tcp_us": trip_us, "tcp_gbs": _RATE_BYTES / us / 1e3}
 
-    def cma(self, pid: int, token_at: int) -> str:
-        """Return why cross-memory attach does not read the other's token; empty where it does."""
+    def cma(self, pid: int, mark: str, mark_at: int) -> str:
+        """Return why cross-memory attach does not read the other's mark; empty where it does."""
         room = (ctypes.c_char * TOKEN_BYTES)()
         here = (ctypes.c_size_t * 2)(ctypes.addressof(room), TOKEN_BYTES)  # a struct iovec
-        there = (ctypes.c_size_t * 2)(token_at, TOKEN_BYTES)
+        there = (ctypes.c_size_t * 2)(mark_at, TOKEN_BYTES)
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.process_vm_readv(pid, here, 1, there, 1, 0) < 0:
             return os.strerror(ctypes.get_errno())
-        return "" if room.raw == self._token else "its number is another process's here"
+        return "" if room.raw == mark.encode() else "its number is another process's here"
 
     def send(self, address: str, port: int, source: str, flow: int) -> None:
         """Begin to send a flow, until `end`."""

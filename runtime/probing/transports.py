@@ -42,8 +42,9 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     rdma: list[str]
     addresses: dict[str, str]
     """By interface, loopback last."""
-    token_at: int = 0
-    """Of an agent: where its memory has the run's token."""
+    mark: str = ""
+    """Of an agent: what its memory has at ``mark_at``."""
+    mark_at: int = 0
     environment: dict[str, str] = {}
 
     def set_to(self, name: str, value: str) -> bool:
@@ -186,9 +187,7 @@ def probe_transports(
         reached: dict[tuple[int, int], PairFacts] = {}
         for a, b in combinations(range(len(agents)), 2):
             reads = [
-                agents[x].answer(
-                    agents[x].ask("cma", pid=found[y].pid, token_at=found[y].token_at), str
-                )
+                agents[x].answer(agents[x].ask("cma", **_memory_of(found[y])), str)
                 for x, y in ((a, b), (b, a))
             ]
             to = {"address": addresses[b], "port": ports[b], "source": addresses[a]}
@@ -204,6 +203,10 @@ def probe_transports(
         for (a, b), facts in reached.items()
     )
     return JobTransports(tuple(found), tuple(pairs))
+
+
+def _memory_of(facts: RankFacts) -> dict[str, object]:
+    return {"pid": facts.pid, "mark": facts.mark, "mark_at": facts.mark_at}
 
 
 def read_transports(data: bytes, where: str) -> JobTransports:

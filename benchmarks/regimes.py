@@ -1,0 +1,252 @@
+"""Prints which library is fastest between ranks in containers, regime by regime, as measured here.
+
+    sudo .venv/bin/python benchmarks/regimes.py [--ranks 2,4] [--sizes 64K,1M] [--regimes bare,cross]
+
+Gloo, Open MPI and MPICH by their own choice, and tuccl's programs over Open MPI, run broadcast,
+gather and allreduce in turns. The first rounds predict the fastest library of a place, the others
+measure it: so the winner of one regime is compared with what is fastest in each. Processor time is
+that of all ranks during the runs; the rest of the time they wait.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, geometric_mean, median
+
+from report import ROOT, publish
+
+sys.path.insert(0, str(ROOT / "benchmarks" / "peers"))
+
+from emulated_peers import KNOBS, candidates
+from peer import PEERS
+from peer_choice import peers_beside
+from peer_report import NamedProgram, _ours, _theirs
+from race import Competitor, RaceResult, prescreen, race
+
+from tuccl.cli.output import columns
+from tuccl.emulation import REGIMES, Cells, CellsExecutor
+from tuccl.errors import Infeasible
+from tuccl.execution import RankResult
+from tuccl.program import verify
+from tuccl.runtime import Effort, Operands, find_mpi
+from tuccl.sketches import full_mesh
+from tuccl.synth import Collective, Problem, lower, make_schedule
+from tuccl.topology import Topology, keep_gpus, load_profile
+from tuccl.units import parse_size
+
+COLLECTIVES = ("broadcast", "gather", "allreduce")
+LIBRARIES = ("tuccl", *PEERS)
+ROUNDS, PREDICTING = 6, 2
+TIE = 1.05
+OURS_IN_RACE = 2
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A call, and where it runs."""
+
+    regime: str
+    ranks: int
+    collective: str
+    nbytes: int
+
+
+@dataclass
+class Times:
+    """A library's time at a place in us: of the rounds that predict, and of those that measure.
+
+    ``user`` and ``system`` are processor time over time, of the mean rank.
+    """
+
+    predicted: float
+    measured: float
+    name: str
+    user: float
+    system: float
+
+
+class Processors:
+    """The processor time of processes while competitors run, by competitor."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.spent: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+
+    def watched(self, competitor: Competitor, pids: Callable[[], Sequence[int]]) -> Competitor:
+        """Return the competitor, watched: user and system seconds of a mean rank, and the time."""
+
+        def run(checked: int, warmup: int, timed: int) -> Sequence[RankResult]:
+            before, begin = _spent(pids()), time.perf_counter()
+            ranks = competitor.run(checked, warmup, timed)
+            now, spent = _spent(pids()), self.spent[competitor.owner, competitor.name]
+            if len(before) == len(now):
+                for n in range(2):
+                    spent[n] += fmean(b[n] - a[n] for a, b in zip(before, now, strict=True))
+                spent[2] += time.perf_counter() - begin
+            return ranks
+
+        return Competitor(competitor.owner, competitor.name, run)
+
+
+def _spent(pids: Sequence[int]) -> list[tuple[float, float]]:
+    each = (Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids)
+    return [(int(words[11]) * TICK_S, int(words[12]) * TICK_S) for words in each]
+
+
+def programs(topology: Topology, collective: str, nbytes: int) -> Iterator[NamedProgram]:
+    """Yield tuccl's candidates, verified."""
+    call, mesh = Collective(collective, topology.ranks), full_mesh(topology)
+    for name, chunks in candidates(topology, call):
+        try:
+            program = lower(make_schedule(Problem(call, mesh, chunks, nbytes, topology), name))
+        except Infeasible:
+            continue
+        if verify(program, "executor", 0).ok:
+            for label, knobs in KNOBS.items():
+                yield NamedProgram(f"{name}/{chunks} {label}", program, knobs)
+
+
+def measure(
+    regime: str, ranks: int, sizes: Sequence[int], effort: Effort
+) -> Iterator[tuple[Place, dict[str, Times]]]:
+    """Yield each library's times at the places of a regime."""
+    host = keep_gpus(load_profile("v100x4"), range(ranks))
+    with ExitStack() as stack:
+        cells = stack.enter_context(Cells(regime, ranks))
+        ours = stack.enter_context(CellsExecutor(cells, host, find_mpi("openmpi")))
+        peers, missing = peers_beside(ours, cells.launch, PEERS, stack)
+        for why in missing:
+            print(why)
+        owners = {peer.name: peer.ask.__self__ for peer in peers}
+        for collective in COLLECTIVES:
+            for nbytes in sizes:
+                place, processors = Place(regime, ranks, collective, nbytes), Processors()
+                call = (nbytes, 0, Operands(), 0)
+                contenders = [
+                    processors.watched(_ours(ours, named, *call), lambda: ours.pids)
+                    for named in programs(ours.topology, collective, nbytes)
+                ]
+                for peer in peers:
+                    auto = next(c for c in _theirs(peer, collective, *call) if c.name == "auto")
+                    pids = lambda of=owners[peer.name]: of.pids  # noqa: E731
+                    contenders.append(processors.watched(auto, pids))
+                found, notes = prescreen(contenders, lambda: None, 0)
+                for note in notes:
+                    print(f"{regime}, {ranks} ranks: {note}")
+                best = sorted((f for f in found if f.competitor.owner == "tuccl"), key=lambda f: f.us)
+                final = [f for f in found if f.competitor.owner != "tuccl"] + best[:OURS_IN_RACE]
+                results, notes = race(final, effort, ROUNDS)
+                yield place, libraries(results, processors)
+
+
+def libraries(results: Sequence[RaceResult], processors: Processors) -> dict[str, Times]:
+    """Return each library's times; tuccl's program is that which the first rounds found faster."""
+    found: dict[str, Times] = {}
+    for result in results:
+        rounds, who = result.rounds_us, result.competitor
+        first = median(rounds[:PREDICTING])
+        if who.owner in found and found[who.owner].predicted <= first:
+            continue
+        user, system, wall = processors.spent[who.owner, who.name]
+        rest = median(rounds[PREDICTING:] or rounds)
+        share = (user / wall, system / wall) if wall else (0.0, 0.0)
+        found[who.owner] = Times(first, rest, who.name, *share)
+    return found
+
+
+Found = dict[Place, dict[str, Times]]
+
+
+def winner(times: dict[str, Times], field: str) -> str:
+    """Return the library with the least time."""
+    return min(times, key=lambda name: getattr(times[name], field))
+
+
+def print_winners(found: Found) -> None:
+    """Print the fastest library of each place, and all times."""
+    rows = []
+    for place, times in found.items():
+        best = winner(times, "measured")
+        each = [f"{times[name].measured:.0f}" if name in times else "-" for name in LIBRARIES]
+        ours = times["tuccl"]
+        cpu = [f"{100 * t.user:.0f}+{100 * t.system:.0f}" for t in (ours, times[best])]
+        rows.append(
+            [place.regime, place.ranks, place.collective, place.nbytes, *each, best, ours.name, *cpu]
+        )
+    head = ["regime", "ranks", "collective", "bytes", *(f"{n} us" for n in LIBRARIES), "fastest"]
+    print(columns([*head, "tuccl's program", "its CPU %", "fastest's"], rows))
+
+
+def print_matrix(found: Found) -> None:
+    """Print in how many places of one regime the winner of another is the fastest, and the regret."""
+    names = list(dict.fromkeys(place.regime for place in found))
+    shares, regrets = [], []
+    for of in names:
+        share_row: list[object] = [of]
+        regret_row: list[object] = [of]
+        for where in names:
+            hits, ratios = [], []
+            for place, times in found.items():
+                if place.regime != where:
+                    continue
+                other = Place(of, place.ranks, place.collective, place.nbytes)
+                chosen = winner(found[other], "predicted")
+                best = times[winner(times, "measured")].measured
+                ratios.append(times[chosen].measured / best)
+                ordered = sorted(t.measured for t in times.values())
+                if len(ordered) > 1 and ordered[1] > TIE * ordered[0]:  # else a tie
+                    hits.append(ratios[-1] <= 1.0)
+            share_row.append(f"{100 * fmean(hits):.0f}% of {len(hits)}" if hits else "-")
+            regret_row.append(f"{geometric_mean(ratios):.3f}, {max(ratios):.2f}")
+        shares.append(share_row)
+        regrets.append(regret_row)
+    print("\nPlaces where the winner of the row's regime is the fastest in the column's, no ties")
+    print(columns(["predicted in", *names], shares))
+    print("\nIts time over the fastest's: geometric mean, worst")
+    print(columns(["predicted in", *names], regrets))
+
+
+def print_marks(found: Found) -> None:
+    """Print how often tuccl, and the predicted library, are as fast as the best other one."""
+    ours, chosen = [], []
+    for times in found.values():
+        best = min(t.measured for name, t in times.items() if name != "tuccl")
+        ours.append(times["tuccl"].measured <= TIE * best)
+        chosen.append(times[winner(times, "predicted")].measured <= TIE * best)
+    print(
+        f"\ntuccl is at least as fast as the best other library (ties of 5 %) in {fmean(ours):.0%} "
+        f"of {len(ours)} places (mark 80 %), the predicted library in {fmean(chosen):.0%} (95 %)"
+    )
+
+
+def main() -> None:
+    """Measure, and print all tables."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--regimes", default=",".join(REGIMES))
+    parser.add_argument("--ranks", default="2,3,4")
+    parser.add_argument("--sizes", default="64K,1M,16M,64M")
+    parser.add_argument("--seconds", type=float, default=1.0, help="timed runs of a competitor")
+    args = parser.parse_args()
+    sizes = [parse_size(size) for size in args.sizes.split(",")]
+    effort, begin = Effort(seconds=args.seconds), time.monotonic()
+    found: Found = {}
+    for ranks in map(int, args.ranks.split(",")):
+        for regime in args.regimes.split(","):
+            found |= measure(regime, ranks, sizes, effort)
+    print(f"{time.monotonic() - begin:.0f} s on {os.cpu_count()} cores; times are medians, measured")
+    print_winners(found)
+    print_matrix(found)
+    print_marks(found)
+
+
+if __name__ == "__main__":
+    publish(main, "Measured between processes of one machine")

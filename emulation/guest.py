@@ -1,0 +1,191 @@
+"""Program of a virtual machine's cell: starts commands there, and carries Unix sockets out of it.
+
+It needs nothing but Python. All listeners are inside the cells' own network, and hang up on whoever
+does not begin with the token in the file that is named.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+TOKEN_BYTES = 32
+_COMMANDS, _SOCKETS = 7700, 7701  # ports
+_LENGTH = struct.Struct("!I")
+_MOST = 1 << 20
+_START_S = 30.0
+_PIECE = 1 << 16
+
+
+def run_commands(address: str, token: bytes) -> None:
+    """In a virtual machine: start what clients name, their connection as its streams."""
+
+    def start(line: socket.socket, order: dict[str, object]) -> None:
+        with contextlib.suppress(OSError):
+            subprocess.Popen(
+                order["words"],  # type: ignore[call-overload]
+                env=order["environment"],
+                cwd="/",
+                stdin=line,
+                stdout=line,
+                stderr=line,
+            )
+
+    threading.Thread(target=_bury, daemon=True).start()
+    _serve(address, _COMMANDS, token, start)
+
+
+def carry_sockets(address: str, token: bytes) -> None:
+    """Outside: connect what comes in with the Unix socket that it names, until our input ends."""
+
+    def end_with_input() -> None:
+        while os.read(0, _PIECE):
+            pass
+        os._exit(0)
+
+    threading.Thread(target=end_with_input, daemon=True).start()
+    _serve(address, _SOCKETS, token, lambda line, order: _join(line, str(order["path"])))
+
+
+def enter(address: str, token: bytes, words: list[str]) -> None:
+    """Run a command in the virtual machine at ``address``, with our input and output."""
+    order = {"words": words, "environment": dict(os.environ)}
+    line = _connected(address, _COMMANDS, token, order)
+
+    def send() -> None:
+        with contextlib.suppress(OSError):
+            while data := os.read(0, _PIECE):
+                line.sendall(data)
+            line.shutdown(socket.SHUT_WR)
+
+    threading.Thread(target=send, daemon=True).start()
+    with contextlib.suppress(ConnectionResetError):  # it left input unread
+        while data := line.recv(_PIECE):
+            os.write(1, data)
+    os._exit(0)
+
+
+def with_socket(address: str, token: bytes, words: list[str]) -> None:
+    """In a virtual machine: run a command whose last word is a Unix socket's path outside."""
+    path = f"/dev/shm/tuccl-{secrets.token_hex(8)}"
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(1)
+    process = subprocess.Popen([*words[:-1], path], close_fds=False)  # launchers hand on some
+    line, _ = listener.accept()
+    outside = _connected(address, _SOCKETS, token, {"path": words[-1]})
+    _couple(line, outside)
+    os._exit(process.wait())
+
+
+def _connected(address: str, port: int, token: bytes, order: dict[str, object]) -> socket.socket:
+    until = time.monotonic() + _START_S
+    while True:
+        try:
+            line = socket.create_connection((address, port), _START_S)
+            break
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.05)
+    line.settimeout(None)
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    text = json.dumps(order).encode()
+    line.sendall(token + _LENGTH.pack(len(text)) + text)
+    return line
+
+
+def _serve(
+    address: str,
+    port: int,
+    token: bytes,
+    act: Callable[[socket.socket, dict[str, object]], None],
+) -> None:
+    listener = socket.create_server((address, port))
+
+    def take(line: socket.socket) -> None:
+        with line:
+            line.settimeout(_START_S)
+            try:
+                if not secrets.compare_digest(_read(line, TOKEN_BYTES), token):
+                    return
+                (length,) = _LENGTH.unpack(_read(line, _LENGTH.size))
+                order = json.loads(_read(line, min(length, _MOST)))
+            except (OSError, ValueError):
+                return
+            line.settimeout(None)
+            act(line, order)
+
+    while True:
+        line, _ = listener.accept()
+        threading.Thread(target=take, args=(line,), daemon=True).start()
+
+
+def _join(line: socket.socket, path: str) -> None:
+    with socket.socket(socket.AF_UNIX) as other, contextlib.suppress(OSError):
+        other.connect(path)
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _couple(line, other)
+
+
+def _couple(one: socket.socket, other: socket.socket) -> None:
+    """Carry bytes both ways until both ends have ended."""
+    back = threading.Thread(target=_carry, args=(other, one), daemon=True)
+    back.start()
+    _carry(one, other)
+    back.join()
+
+
+def _carry(source: socket.socket, sink: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(_PIECE):
+            sink.sendall(data)
+    for line in (source, sink):  # a worker ends when its socket does
+        with contextlib.suppress(OSError):
+            line.shutdown(socket.SHUT_RDWR)
+
+
+def _bury() -> None:
+    """Take the exit codes of children: the first process of a kernel has all orphans."""
+    while True:
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        time.sleep(0.2)
+
+
+def _read(line: socket.socket, nbytes: int) -> bytes:
+    data = b""
+    while len(data) < nbytes:
+        if not (more := line.recv(nbytes - len(data))):
+            raise ConnectionError("the other side hung up")
+        data += more
+    return data
+
+
+def main() -> None:
+    """Act as the first argument says."""
+    what, address, file, *words = sys.argv[1:]
+    token = Path(file).read_bytes()
+    if what == "run-commands":
+        run_commands(address, token)
+    elif what == "carry-sockets":
+        carry_sockets(address, token)
+    elif what == "enter":
+        enter(address, token, words)
+    else:
+        with_socket(address, token, words)
+
+
+if __name__ == "__main__":
+    main()
