@@ -189,7 +189,8 @@ class Cells:
         usual, environment = usual_launch(mpi), self._environment
         words = ("env", *(f"{name}={value}" for name, value in environment.items()))
         if self._joined:
-            head = tuple(_enter(self._head, "--net"))
+            # A launcher that waits for cells which are gone would wait for ever.
+            head = ("setpriv", "--pdeathsig", "KILL", "--", *_enter(self._head, "--net"))
             launch = emulated_launch(mpi, self._plan, head, environment)
             carried = tuple(self._guest("with-socket", _HEAD)) if self._virtual else ()
             return Launch(launch.launcher, tuple((*words, *carried) for words in launch.prefixes))
@@ -215,9 +216,7 @@ class Cells:
     @property
     def _environment(self) -> dict[str, str]:
         if self._joined and self._folder is not None:
-            found = launch_environment(self._plan, self._folder.path, SHARED_MEMORY)
-            own = {name: str(SHARED_MEMORY) for name in found if name.endswith("tmpdir_base")}
-            return found | (own if self._virtual else {})
+            return launch_environment(self._plan, self._folder.path, SHARED_MEMORY)
         apart = "pid" in self.regime.own and self.regime.a_rank
         return {"GLOO_SOCKET_IFNAME": "lo"} | (_APART if apart else {})
 
