@@ -29,8 +29,6 @@ from report import ROOT, publish
 sys.path.insert(0, str(ROOT / "benchmarks" / "peers"))
 
 from emulated_peers import KNOBS, candidates
-from peer import PEERS
-from peer_choice import peers_beside
 from peer_report import NamedProgram, _ours, _theirs
 from race import Competitor, RaceResult, prescreen, race
 
@@ -40,6 +38,7 @@ from tuccl.emulation.running import clear_leftovers
 from tuccl.errors import Infeasible
 from tuccl.execution import RankResult
 from tuccl.program import verify
+from tuccl.runtime.libraries import LIBRARIES, libraries_beside
 from tuccl.runtime import Effort, Operands, find_mpi
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Problem, lower, make_schedule
@@ -47,7 +46,7 @@ from tuccl.topology import Topology, keep_gpus, load_profile
 from tuccl.units import parse_size
 
 COLLECTIVES = ("broadcast", "gather", "allreduce")
-LIBRARIES = ("tuccl", *PEERS)
+ALL = ("tuccl", *LIBRARIES)
 ROUNDS, PREDICTING = 6, 2
 TIE = 1.05
 OURS_IN_RACE = 2
@@ -127,7 +126,7 @@ def measure(
     with ExitStack() as stack:
         cells = stack.enter_context(Cells(regime, ranks))
         ours = stack.enter_context(CellsExecutor(cells, host, find_mpi("openmpi")))
-        peers, missing = peers_beside(ours, cells.launch, PEERS, stack)
+        peers, missing = libraries_beside(ours, cells.launch, LIBRARIES, stack)
         for why in missing:
             print(why)
         owners = {peer.name: peer.ask.__self__ for peer in peers}
@@ -180,13 +179,13 @@ def print_winners(found: Found) -> None:
     rows = []
     for place, times in found.items():
         best = winner(times, "measured")
-        each = [f"{times[name].measured:.0f}" if name in times else "-" for name in LIBRARIES]
+        each = [f"{times[name].measured:.0f}" if name in times else "-" for name in ALL]
         ours = times["tuccl"]
         cpu = [f"{100 * t.user:.0f}+{100 * t.system:.0f}" for t in (ours, times[best])]
         rows.append(
             [place.regime, place.ranks, place.collective, place.nbytes, *each, best, ours.name, *cpu]
         )
-    head = ["regime", "ranks", "collective", "bytes", *(f"{n} us" for n in LIBRARIES), "fastest"]
+    head = ["regime", "ranks", "collective", "bytes", *(f"{n} us" for n in ALL), "fastest"]
     print(columns([*head, "tuccl's program", "its CPU %", "fastest's"], rows))
 
 

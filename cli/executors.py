@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -21,11 +21,14 @@ from tuccl.cli.verbs.emulate import (
 )
 from tuccl.errors import InputError
 from tuccl.runtime.executors import Scenario, ScenarioExecutor
+from tuccl.runtime.executors.mpi_launch import usual_launch
+from tuccl.runtime.libraries import LIBRARIES, libraries_beside
 from tuccl.runtime.probing import context_of, local_facts
 from tuccl.topology import load_cross_traffic, load_machine
 
 if TYPE_CHECKING:
     from tuccl.runtime.executors import Mpi
+    from tuccl.runtime.executors.mpi_launch import Launch
     from tuccl.runtime.mscclpp import MscclppExecutor
     from tuccl.topology import CrossTraffic, Topology
 
@@ -114,6 +117,12 @@ def add_real(parser: argparse.ArgumentParser, *, elements: bool = True) -> None:
         metavar="FILE",
         help="beside the traffic of others that FILE (tuccl-cross/1) describes; tune, compare on "
         "sim: under scenarios, as in idle=2,FILE,OTHER=0.5 with weights",
+    )
+    parser.add_argument(
+        "--libraries",
+        metavar="LIST",
+        help="with --on mpi: the default is the fastest of these on the same ranks, of gloo, "
+        "openmpi, mpich, each by its own choice",
     )
     parser.add_argument(
         "--regime",
@@ -206,6 +215,8 @@ def real_executor_of(
         raise InputError("--scale, --latency, --queue: shape the network of --emulate; add it")
     if args.regime and (args.on != "mpi" or args.emulate):
         raise InputError("--regime: only --on mpi without --emulate starts ranks in containers")
+    if args.libraries and args.on != "mpi":
+        raise InputError("--libraries: only --on mpi has ranks for them")
     _check_jobs(args)
     if args.on not in real:
         options = _options_given(args, _USUAL)
@@ -235,26 +246,53 @@ def real_executor_of(
         return nccl_tests_executor(args, topology, stack, dialect)
     operands = runtime.Operands(args.datatype, args.op, args.check)
     if args.on == "mpi" and args.emulate:
-        return emulated_executor(args, topology, operands, stack, effort)
+        executor = emulated_executor(args, topology, operands, stack, effort)
+        return with_libraries(args, executor, executor.launch, stack)
     if args.on == "mpi" and args.regime:
         stack.enter_context(ended_by_signals())
         cells = stack.enter_context(emulation.Cells(args.regime, topology.ranks))
         executor = emulation.CellsExecutor(
             cells, topology, _mpi_of(args), operands=operands, effort=effort
         )
-        return stack.enter_context(executor)
+        return with_libraries(args, stack.enter_context(executor), cells.launch, stack)
     if args.on == "mpi":
         here = context_of([local_facts()] * topology.ranks)
-        return stack.enter_context(
+        executor = stack.enter_context(
             runtime.MpiExecutor(
                 topology.ranks, _mpi_of(args), operands=operands, effort=effort, context=here
             )
         )
+        return with_libraries(args, executor, usual_launch, stack)
     if args.mpi:
         raise InputError(f"--mpi: --on {args.on} uses none; use --on mpi")
     if args.on == "cuda":
         return stack.enter_context(runtime.CudaExecutor(topology.ranks, operands, effort))
     return runtime.LoopbackExecutor(topology.ranks, operands)
+
+
+def with_libraries(
+    args: argparse.Namespace,
+    executor: runtime.MpiExecutor,
+    launch: Callable[[Mpi], Launch],
+    stack: ExitStack,
+) -> runtime.MpiExecutor:
+    """Return ``executor`` with the libraries of --libraries beside it; ``stack`` ends them.
+
+    Raises:
+        InputError: there is no such library.
+        Unavailable: none is installed.
+    """
+    if not args.libraries:
+        return executor
+    names = tuple(dict.fromkeys(args.libraries.split(",")))
+    if unknown := [name for name in names if name not in LIBRARIES]:
+        raise InputError(
+            f"--libraries {unknown[0][:40]}: expected one or some of {', '.join(LIBRARIES)}"
+        )
+    found, missing = libraries_beside(executor, launch, names, stack)
+    warn(missing)
+    executor.beside({library.name: library.time for library in found})
+    return executor
 
 
 def emulated_simulator(

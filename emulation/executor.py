@@ -9,6 +9,7 @@ from tuccl.runtime.executors.executor import MSCCL_LOOP, StepLoop, Timing
 from tuccl.runtime.executors.measure import Effort, Operands
 from tuccl.runtime.executors.mpi import MpiExecutor
 from tuccl.runtime.executors.mpi_find import Mpi
+from tuccl.runtime.executors.mpi_launch import Launch
 from tuccl.runtime.table.programs import sent_chunks
 from tuccl.topology import Topology
 
@@ -47,6 +48,10 @@ class EmulatedExecutor(MpiExecutor):
             latency_us=[us for row in emulation.latency_matrix for us in row],
         )
         self._crossed_by: tuple[int, ...] = ()
+
+    def launch(self, mpi: Mpi) -> Launch:
+        """Return how ``mpi`` starts ranks on the same hosts."""
+        return self._emulation.launch(mpi)
 
     @property
     def topology(self) -> Topology:
@@ -92,7 +97,7 @@ class EmulatedExecutor(MpiExecutor):
                 `MpiExecutor.time` raises.
         """
         options = {"root": root, "repeats": repeats}
-        if self._crossed_by and self._crossed_by == tuple(self.pids):
+        if loop.library or (self._crossed_by and self._crossed_by == tuple(self.pids)):
             return super().time(program, knobs, nbytes, **options, loop=loop)
         before = self._emulation.sent_bytes()
         timing = super().time(program, knobs, nbytes, **options, loop=loop)

@@ -51,6 +51,7 @@ RUNTIME = [
     "nccl",
     "table",
     "executors",
+    "libraries",
     "baseline",
     "export",
     "jobs",

@@ -22,8 +22,6 @@ from statistics import geometric_mean
 import msgspec
 from tcp_flows import link_rates
 
-from peer import PEERS
-from peer_choice import peers_beside
 from peer_report import NamedProgram, PeerRow, peer_report, peer_text
 from tuccl.cli.output import columns
 from tuccl.cli.verbs.emulate import ended_by_signals
@@ -31,6 +29,7 @@ from tuccl.emulation import Emulation
 from tuccl.emulation.executor import EmulatedExecutor
 from tuccl.errors import Infeasible, TucclError
 from tuccl.program import Knobs, verify
+from tuccl.runtime.libraries import LIBRARIES, libraries_beside
 from tuccl.runtime import Effort, find_mpi
 from tuccl.sketches import full_mesh
 from tuccl.synth import (
@@ -241,7 +240,7 @@ def main() -> None:
     parser.add_argument("--cluster", default="2x4", choices=("2x4", "4x2", "lopsided"))
     parser.add_argument("--rate", type=float, default=200.0, metavar="MBPS")
     parser.add_argument("-c", "--collective", action="append", choices=COLLECTIVES)
-    parser.add_argument("--peers", default=",".join(PEERS), metavar="NAMES")
+    parser.add_argument("--peers", default=",".join(LIBRARIES), metavar="NAMES")
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), metavar="BYTES,...")
     parser.add_argument("--seconds", type=float, default=3.0, help="of timed runs each (default 3)")
     parser.add_argument(
@@ -257,7 +256,7 @@ def main() -> None:
         emulation = stack.enter_context(Emulation(c.topology, c.scale))
         mpi = replace(find_mpi(), as_shipped=not args.sent)
         ours = stack.enter_context(EmulatedExecutor(emulation, mpi))
-        peers, missing = peers_beside(ours, emulation.launch, tuple(args.peers.split(",")), stack)
+        peers, missing = libraries_beside(ours, emulation.launch, tuple(args.peers.split(",")), stack)
         for why in missing:
             print(f"# {why}")
         for collective in args.collective or COLLECTIVES:

@@ -8,7 +8,7 @@ from functools import partial
 
 import msgspec
 
-from peer import Peer, PeerCall
+from tuccl.runtime.libraries import Library, LibraryCall
 from race import Competitor, RaceResult, prescreen, race
 from tuccl.errors import InputError
 from tuccl.execution import Call, RankResult
@@ -68,7 +68,7 @@ class PeerReport(msgspec.Struct, frozen=True, kw_only=True):
 
 def peer_report(
     executor: MpiExecutor,
-    peers: Sequence[Peer],
+    peers: Sequence[Library],
     programs: Callable[[int], Sequence[NamedProgram]],
     collective: str,
     sizes: Sequence[int],
@@ -145,11 +145,11 @@ def _ours(
 
 
 def _theirs(
-    peer: Peer, collective: str, nbytes: int, root: int, operands: Operands, pause_us: int
+    peer: Library, collective: str, nbytes: int, root: int, operands: Operands, pause_us: int
 ) -> list[Competitor]:
     def run(algorithm: str, checked: int, warmup: int, timed: int) -> Sequence[RankResult]:
         counts = (operands.datatype, operands.op, root, checked, warmup, timed)
-        return peer.run(PeerCall(collective, algorithm, nbytes, *counts, pause_us=pause_us))
+        return peer.run(LibraryCall(collective, algorithm, nbytes, *counts, pause_us=pause_us))
 
     return [Competitor(peer.name, name, partial(run, name)) for name in peer.algorithms(collective)]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tuccl.errors import InputError
 from tuccl.program import Knobs, Program
-from tuccl.runtime.executors.executor import WINDOWS, Executor
+from tuccl.runtime.executors.executor import RUNTIME_CHOICE, WINDOWS, Executor
 from tuccl.runtime.nccl.versions import NCCL_VERSION
 from tuccl.synth.model.collective import Collective
 from tuccl.topology import Topology
@@ -18,6 +18,8 @@ BASELINES = ("nccl", "nccl-best", "msccl-default", "msccl-default-robust", "mscc
 BEST_BASELINES = ("nccl-best", "msccl-best")
 """Those that a user has to search for: no runtime does so by itself."""
 _UNTUNED = ("msccl-default", "msccl-default-robust")
+LIBRARIES_BASELINE = "libraries"
+"""The fastest of the libraries beside the ranks, each by its own choice."""
 SYMMETRIC_BASELINE = "nccl-symmetric"
 """NCCL on buffers registered as symmetric windows: only a real NCCL can be timed so."""
 
@@ -29,6 +31,8 @@ def baselines_on(executor: Executor) -> tuple[str, ...]:
         An executor on CPUs moves the bytes of NCCL's rings and trees, but none of its times are
         NCCL's.
     """
+    if executor.libraries:
+        return (LIBRARIES_BASELINE, *_UNTUNED)
     if executor.runs_nccl:
         return ("nccl", "nccl-best", *_UNTUNED, SYMMETRIC_BASELINE)
     if executor.default_baseline != "nccl":
@@ -56,6 +60,7 @@ def time_baseline(
     - ``nccl-symmetric``: on nccl-tests, NCCL on buffers registered as symmetric windows.
     - ``msccl-default``: the paper's baseline, one channel under Simple; ``msccl-default-robust``
       the same mesh with all-pairs programs.
+    - ``libraries``: the fastest of Gloo and the MPIs that run on the same ranks.
     - ``msccl-best``: the fastest of the programs that ship with MSCCL, under the knobs that suit
       the size, and of NCCL's own choice, which MSCCL falls back to.
 
@@ -69,7 +74,8 @@ def time_baseline(
     from tuccl.runtime.baseline.nccl_call import collective_stub
     from tuccl.runtime.executors.configured_program import ConfiguredProgram
 
-    if kind not in (known := baselines_on(executor) if kind == SYMMETRIC_BASELINE else BASELINES):
+    of_executor = kind in (SYMMETRIC_BASELINE, LIBRARIES_BASELINE)
+    if kind not in (known := baselines_on(executor) if of_executor else BASELINES):
         raise InputError(
             f"baseline {kind[:30]!r} on {executor.name}: expected one of {', '.join(known)}"
         )
@@ -78,6 +84,13 @@ def time_baseline(
         name = "NCCL's own, symmetric windows"
         own = ConfiguredProgram(collective_stub(call), Knobs(), WINDOWS, name)
         return own.timed(own.on(executor, nbytes, root=root, repeats=repeats))
+    if kind == LIBRARIES_BASELINE:
+        each = [
+            ConfiguredProgram(collective_stub(call), Knobs(), RUNTIME_CHOICE._replace(library=name), name)
+            for name in executor.libraries
+        ]
+        timed = [own.timed(own.on(executor, nbytes, root=root, repeats=repeats)) for own in each]
+        return min(timed, key=lambda own: own.timing.us)
     if kind == "nccl":
         return time_nccl(executor, topology, call, nbytes, repeats=repeats, version=version)
     if kind in BEST_BASELINES:

@@ -36,6 +36,7 @@ class StepLoop(NamedTuple):
         runtime_choice: The program only names the collective; a real runtime runs what it chooses.
         windows: The buffers are registered as symmetric windows (NCCL 2.27 on).
         nccl: Knobs of the runtime's choice; None: all are its own.
+        library: Whose own collective runs, of `Executor.libraries`; "": the runtime's.
 
     Notes:
         NCCL's rings run as the interpreter does; its trees, lines and grouped sends take a slot
@@ -50,6 +51,7 @@ class StepLoop(NamedTuple):
     runtime_choice: bool = False
     windows: bool = False
     nccl: NcclKnobs | None = None
+    library: str = ""
 
 
 MSCCL_LOOP = StepLoop()
@@ -141,6 +143,7 @@ class Executor(ABC):
         runs_nccl: What it calls "nccl" is NCCL itself, not a program like what NCCL chooses.
         loads: What the traffic of others carried during each time so far, where there is any.
         default_baseline: What a call without a table gets: NCCL on GPUs, untuned MSCCL on CPUs.
+        libraries: Others whose own collectives run on the same ranks, by name.
     """
 
     name: str
@@ -152,6 +155,7 @@ class Executor(ABC):
     runs_nccl = False
     default_baseline: str = "nccl"
     loads: Sequence[CarriedLoad] = ()
+    libraries: tuple[str, ...] = ()
 
     @property
     def context(self) -> JobContext | None:

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from peer import Peer, PeerCall
+from tuccl.runtime.libraries import Library, LibraryCall
 from peer_report import NamedProgram, peer_report, peer_text
 from tuccl.errors import InputError
 from tuccl.execution import Call, RankResult, read_result
@@ -38,14 +38,14 @@ def executor_of(times: dict[str, float]) -> MpiExecutor:
     return cast(MpiExecutor, made)
 
 
-def peer_of(seen: list[PeerCall]) -> Peer:
-    def run(call: PeerCall) -> Sequence[RankResult]:
+def peer_of(seen: list[LibraryCall]) -> Library:
+    def run(call: LibraryCall) -> Sequence[RankResult]:
         seen.append(call)
         return results_of(PEER_US[call.algorithm], call.timed)
 
     names = tuple(PEER_US)
     made = SimpleNamespace(name="other", version="1", algorithms=lambda c: names, run=run)
-    return cast(Peer, made)
+    return cast(Library, made)
 
 
 def program(method: str) -> NamedProgram:
@@ -56,7 +56,7 @@ def program(method: str) -> NamedProgram:
 
 def test_the_best_of_each_counts() -> None:
     ours = executor_of({program("ring").program.name: 20.0, "": 10.0})
-    seen: list[PeerCall] = []
+    seen: list[LibraryCall] = []
     named = [program("ring"), program("allpairs")]
     sizes = (4 << 20, 64 << 20)
     report = peer_report(ours, [peer_of(seen)], lambda n: named, "allreduce", sizes, effort=FEW)
@@ -70,7 +70,7 @@ def test_the_best_of_each_counts() -> None:
 
 
 def test_only_what_is_near_the_best_is_timed_in_turns() -> None:
-    seen: list[PeerCall] = []
+    seen: list[LibraryCall] = []
     named = [program("ring")]
     ours = executor_of({"": 20.0})
     peer_report(ours, [peer_of(seen)], lambda n: named, "allreduce", [4 << 20], effort=FEW)

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from peer import GlooRanks, MpiRanks, Peer, PeerCall
+from tuccl.runtime.libraries.library import GlooRanks, Library, LibraryCall, MpiRanks
 from race import Competitor, prescreen, race
 from tuccl.errors import InputError, Stuck, Unavailable
 from tuccl.execution import RankResult, read_result
@@ -22,13 +22,13 @@ ODD_BYTES = 4 * 10_007  # a prime number of floats: parts are padded
 
 
 @pytest.fixture(scope="module", params=("openmpi", "mpich"))
-def peer(request: pytest.FixtureRequest) -> Iterator[Peer]:
+def peer(request: pytest.FixtureRequest) -> Iterator[Library]:
     try:
         mpi = find_mpi(request.param)
     except Unavailable as missing:
         pytest.skip(f"{missing}; `make mpi` does it")
     with MpiRanks(RANKS, mpi, usual_launch(mpi)) as ranks:
-        yield ranks.peer
+        yield ranks.library
 
 
 def wrong(results: Sequence[RankResult]) -> int:
@@ -37,12 +37,12 @@ def wrong(results: Sequence[RankResult]) -> int:
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
-def test_every_algorithm_of_an_mpi_is_right_or_refuses(peer: Peer, collective: str) -> None:
+def test_every_algorithm_of_an_mpi_is_right_or_refuses(peer: Library, collective: str) -> None:
     names = peer.algorithms(collective)
     assert names[0] == "auto" and len(set(names)) == len(names) > 2
     refused = []
     for name in names:
-        call = PeerCall(collective, name, ODD_BYTES, root=2, checked=2, timed=1)
+        call = LibraryCall(collective, name, ODD_BYTES, root=2, checked=2, timed=1)
         try:
             results = peer.run(call)
         except InputError as error:
@@ -54,29 +54,29 @@ def test_every_algorithm_of_an_mpi_is_right_or_refuses(peer: Peer, collective: s
     assert set(refused) <= {"two_proc"}  # Open MPI's for two ranks
 
 
-def test_types_and_operations_reach_the_mpi(peer: Peer) -> None:
+def test_types_and_operations_reach_the_mpi(peer: Library) -> None:
     for datatype, op in (("int64", "max"), ("double", "prod"), ("uint8", "sum")):
-        call = PeerCall("allreduce", "auto", 4096, datatype=datatype, op=op, checked=1)
+        call = LibraryCall("allreduce", "auto", 4096, datatype=datatype, op=op, checked=1)
         assert wrong(peer.run(call)) == 0
 
 
-def test_peers_rest_as_programs_do(peer: Peer) -> None:
+def test_peers_rest_as_programs_do(peer: Library) -> None:
     begun = time.monotonic()
-    results = peer.run(PeerCall("allreduce", "auto", 64, timed=2, pause_us=300_000))
+    results = peer.run(LibraryCall("allreduce", "auto", 64, timed=2, pause_us=300_000))
     assert time.monotonic() - begun >= 2 * 0.3
     assert all(min(result.times_us) < 300_000 for result in results)
 
 
-def test_what_an_mpi_cannot_do_is_refused_and_the_ranks_stay_ready(peer: Peer) -> None:
+def test_what_an_mpi_cannot_do_is_refused_and_the_ranks_stay_ready(peer: Library) -> None:
     for call in (
-        PeerCall("allreduce", "no-such-way", 4096),
-        PeerCall("allreduce", "auto", 4096, op="avg", timed=1),
-        PeerCall("allreduce", "auto", 4096, datatype="bfloat16", timed=1),
+        LibraryCall("allreduce", "no-such-way", 4096),
+        LibraryCall("allreduce", "auto", 4096, op="avg", timed=1),
+        LibraryCall("allreduce", "auto", 4096, datatype="bfloat16", timed=1),
     ):
         with pytest.raises(InputError, match=r"no-such-way|avg|bfloat16"):
             peer.run(call)
     assert peer.algorithms("gather") == ()
-    assert wrong(peer.run(PeerCall("allreduce", "auto", 4096, checked=1))) == 0
+    assert wrong(peer.run(LibraryCall("allreduce", "auto", 4096, checked=1))) == 0
 
 
 @pytest.mark.timeout(180)  # four processes import PyTorch
@@ -87,18 +87,18 @@ def test_gloo_is_right() -> None:
     except Unavailable as missing:
         pytest.skip(f"{missing}; `make mpi` does it")
     with GlooRanks(RANKS, mpi, usual_launch(mpi)) as ranks:
-        gloo = ranks.peer
+        gloo = ranks.library
         assert gloo.algorithms("gather") == ()
         for collective in COLLECTIVES:
             assert gloo.algorithms(collective) == ("auto",)
-            call = PeerCall(collective, "auto", ODD_BYTES, root=2, checked=1, timed=2)
+            call = LibraryCall(collective, "auto", ODD_BYTES, root=2, checked=1, timed=2)
             assert wrong(gloo.run(call)) == 0
         begun = time.monotonic()
-        rested = gloo.run(PeerCall("allreduce", "auto", 64, timed=2, pause_us=300_000))
+        rested = gloo.run(LibraryCall("allreduce", "auto", 64, timed=2, pause_us=300_000))
         assert time.monotonic() - begun >= 2 * 0.3
         assert all(min(result.times_us) < 300_000 for result in rested)
         with pytest.raises(InputError, match="avg"):
-            gloo.run(PeerCall("allreduce", "auto", 64, op="avg"))
+            gloo.run(LibraryCall("allreduce", "auto", 64, op="avg"))
 
 
 def result(us: float, runs: int, bad: int = 0) -> list[RankResult]:

@@ -1,4 +1,4 @@
-"""One rank of the peer Gloo: ``gloo_rank.py SOCKET``."""
+"""One rank of Gloo: ``python -m tuccl.runtime.libraries.gloo_rank SOCKET``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from peer_rank import Control, serve
+from tuccl.runtime.libraries.rank import Control, serve
 
 _LIMIT_S = 300
 _RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")

@@ -1,6 +1,6 @@
 """Other libraries' collectives on the same ranks: those of MPI and of Gloo.
 
-A peer answers the same calls as our programs do, with its data checked, so that its times stand
+A library answers the same calls as our programs do, with its data checked, so that its times stand
 next to theirs (docs/howto/run-on-cpus.md).
 """
 
@@ -12,24 +12,26 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
 
-from tuccl.errors import Unavailable
+from tuccl.errors import InputError, Unavailable
 from tuccl.execution import RankResult, read_result
+from tuccl.runtime.executors.executor import Timing
 from tuccl.runtime.executors.mpi import MpiExecutor
 from tuccl.runtime.executors.mpi_find import Mpi, mpi_library
 from tuccl.runtime.executors.mpi_launch import Launch
 
-__all__ = ["PEERS", "GlooRanks", "MpiRanks", "Peer", "PeerCall"]
+__all__ = ["LIBRARIES", "GlooRanks", "MpiRanks", "Library", "LibraryCall"]
 
-PEERS = ("gloo", "openmpi", "mpich")
+LIBRARIES = ("gloo", "openmpi", "mpich")
 _FOLDER = Path(__file__).resolve().parent
 
 
 @dataclass(frozen=True)
-class PeerCall:
+class LibraryCall:
     """An order to a library to do a collective by one of its own algorithms.
 
-    >>> PeerCall("allreduce", "ring", 1024).text.splitlines()[:2]
+    >>> LibraryCall("allreduce", "ring", 1024).text.splitlines()[:2]
     ['own-run allreduce', 'algorithm ring']
     """
 
@@ -55,11 +57,11 @@ class PeerCall:
 
 
 @dataclass(frozen=True)
-class Peer:
+class Library:
     """A library that runs collectives on the ranks of an executor.
 
     Attributes:
-        name: One of `PEERS`.
+        name: One of `LIBRARIES`.
         version: Its version, for labels.
         ask: Returns each rank's answer to a text.
     """
@@ -72,7 +74,7 @@ class Peer:
         """Return the algorithms it offers, its own choice first; none: it lacks the collective."""
         return tuple(self.ask(f"own-algorithms {collective}\n")[0].split())
 
-    def run(self, call: PeerCall) -> list[RankResult]:
+    def run(self, call: LibraryCall) -> list[RankResult]:
         """Return each rank's result.
 
         Raises:
@@ -80,6 +82,20 @@ class Peer:
             Stuck: it does not come to an end.
         """
         return [read_result(text) for text in self.ask(call.text)]
+
+
+    def time(self, collective: str, nbytes: int, root: int, repeats: int) -> Timing:
+        """Return the time of its own choice of algorithm: the median of runs after one to warm up.
+
+        Raises:
+            InputError: it lacks the collective.
+            Stuck: it does not come to an end.
+        """
+        if not self.algorithms(collective):
+            raise InputError(f"{self.name} has no {collective}")
+        call = LibraryCall(collective, "auto", nbytes, root=root, warmup=1, timed=repeats)
+        times = [max(run) for run in zip(*(r.times_us for r in self.run(call)), strict=True)]
+        return Timing(median(times), None, tuple(times), "mpi", runs=len(times))
 
 
 class MpiRanks(MpiExecutor):
@@ -93,12 +109,12 @@ class MpiRanks(MpiExecutor):
     def worker(self) -> list[str]:
         """The command of each rank."""
         library = mpi_library(self.mpi, _FOLDER, "mpi_own.c")
-        return [sys.executable, str(_FOLDER / "mpi_rank.py"), str(library)]
+        return [sys.executable, "-m", f"{__package__}.mpi_rank", str(library)]
 
     @property
-    def peer(self) -> Peer:
+    def library(self) -> Library:
         """The MPI on these ranks."""
-        return Peer(self.mpi.family, self.mpi.version, self.ask)
+        return Library(self.mpi.family, self.mpi.version, self.ask)
 
 
 class GlooRanks(MpiExecutor):
@@ -119,9 +135,9 @@ class GlooRanks(MpiExecutor):
     @property
     def worker(self) -> list[str]:
         """The command of each rank."""
-        return [sys.executable, str(_FOLDER / "gloo_rank.py")]
+        return [sys.executable, "-m", f"{__package__}.gloo_rank"]
 
     @property
-    def peer(self) -> Peer:
+    def library(self) -> Library:
         """Gloo on these ranks."""
-        return Peer("gloo", f"of PyTorch {version('torch')}", self.ask)
+        return Library("gloo", f"of PyTorch {version('torch')}", self.ask)

@@ -1,7 +1,7 @@
-"""One rank of a peer, whatever its library, started by a launcher.
+"""One rank of another library, whichever it is, started by a launcher.
 
 It speaks the worker's language: calls come in by the Unix socket, results and signs of life go
-out. It imports nothing of ours.
+out. Of ours it imports nothing else.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Control", "Library", "serve"]
+__all__ = ["Collectives", "Control", "serve"]
 
 _HEARTBEAT_S = 0.2
 _ORPHANED = 4  # exit code
@@ -27,8 +27,8 @@ _COMBINE = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.max
 Buffer = TypeVar("Buffer")
 
 
-class Library(Protocol[Buffer]):
-    """A peer's library on this rank; a buffer is an array of its own kind."""
+class Collectives(Protocol[Buffer]):
+    """A library on this rank; a buffer is an array of its own kind."""
 
     name: str
     rank: int
@@ -67,7 +67,7 @@ class Control:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.connect(path)
         self._sending = threading.Lock()
-        self.inside: Library[Any] | None = None  # while it runs a call
+        self.inside: Collectives[Any] | None = None  # while it runs a call
         threading.Thread(target=self._beat, daemon=True).start()
 
     def send(self, kind: str, text: str) -> None:
@@ -104,7 +104,7 @@ class Control:
 class Round:
     """Buffers of one call, what they hold before and must hold after."""
 
-    def __init__(self, call: Mapping[str, str], library: Library[Any]) -> None:
+    def __init__(self, call: Mapping[str, str], library: Collectives[Any]) -> None:
         """Make the buffers that a ``call`` needs."""
         self._library, self._collective, self._op = library, call["own-run"], call["op"]
         self._root, self._pause_us = int(call["root"]), int(call["pause_us"])
@@ -163,7 +163,7 @@ class Round:
         return total
 
 
-def answer(call: Mapping[str, str], library: Library[Any]) -> str:
+def answer(call: Mapping[str, str], library: Collectives[Any]) -> str:
     """Return this rank's result of a call, as the worker writes it."""
     if "own-algorithms" in call:
         return library.algorithms(call["own-algorithms"])
@@ -181,7 +181,7 @@ def answer(call: Mapping[str, str], library: Library[Any]) -> str:
     return f"wrong {wrong}\nsent 0\ntimes {times_text}\nfirst {first}\n"
 
 
-def serve(control: Control, library: Library[Any], version: str) -> None:
+def serve(control: Control, library: Collectives[Any], version: str) -> None:
     """Answer calls until the caller says that there are no more."""
     control.send("H", f"{library.rank} {library.ranks} {version}")
     while (text := control.next_call()) is not None:

@@ -1,37 +1,38 @@
-"""The peers that can be had on the ranks of an executor."""
+"""The libraries that can be had on the ranks of an executor."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from peer import GlooRanks, MpiRanks, Peer
 from tuccl.errors import Unavailable
-from tuccl.runtime import MpiExecutor, find_mpi
+from tuccl.runtime.executors import find_mpi
+from tuccl.runtime.executors.mpi import MpiExecutor
 from tuccl.runtime.executors.mpi_find import Mpi
 from tuccl.runtime.executors.mpi_launch import Launch
+from tuccl.runtime.libraries.library import GlooRanks, Library, MpiRanks
 
 
-def peers_beside(
+def libraries_beside(
     executor: MpiExecutor,
     launch: Callable[[Mpi], Launch],
     names: tuple[str, ...],
     stack: ExitStack,
-) -> tuple[list[Peer], list[str]]:
-    """Return the peers beside the ranks of ``executor``, and why others cannot be had.
+) -> tuple[list[Library], list[str]]:
+    """Return the libraries beside the ranks of ``executor``, and why others cannot be had.
 
     ``launch`` starts ranks where those of ``executor`` are; ``stack`` ends their processes.
 
     Raises:
         Unavailable: none can be had.
     """
-    found: list[Peer] = []
+    found: list[Library] = []
     missing = []
     for name in names:
         try:
             mpi = executor.mpi if name in ("gloo", executor.mpi.family) else find_mpi(name)
             kind = GlooRanks if name == "gloo" else MpiRanks
-            found.append(stack.enter_context(kind(executor.ranks, mpi, launch(mpi))).peer)
+            found.append(stack.enter_context(kind(executor.ranks, mpi, launch(mpi))).library)
         except Unavailable as error:
             missing.append(f"{name} left out: {error}")
     if not found:

@@ -1,4 +1,4 @@
-"""One rank of an MPI's own collectives: ``mpi_rank.py LIBRARY SOCKET``, mpi_own.c compiled."""
+"""One rank of an MPI's own collectives: ``-m tuccl.runtime.libraries.mpi_rank LIBRARY SOCKET``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from peer_rank import Control, serve
+from tuccl.runtime.libraries.rank import Control, serve
 
 _TYPES = {"float": np.float32, "double": np.float64}  # by another name than numpy's
 
