@@ -28,7 +28,7 @@ ci:
 	@for stage in check docs wheel-test test; do \
 	  start=$$(date +%s); $(MAKE) $$stage || exit; echo "make $$stage: $$(($$(date +%s) - start)) s"; done
 
-test: setup cpp mpi torch postgresql
+test: setup cpp mpi cells torch postgresql
 	ctest --test-dir $(SANITIZED) -j 2 --output-on-failure --timeout 300
 	ctest --test-dir $(THREADED) -j 2 --output-on-failure --timeout 300
 	$(RUN) pytest -n 3 --dist worksteal --durations 25 --durations-min 10
@@ -90,6 +90,10 @@ mpi: setup
 torch: setup
 	@sh scripts/torch-packages
 
+# What the tests make containers and virtual machines by.
+cells: setup
+	@sh scripts/cell-packages
+
 # A server for the tests of shared studies.
 postgresql: setup
 	@sh scripts/postgresql-packages
@@ -121,4 +125,4 @@ build/uv/bin/uv:
 clean:
 	rm -rf build dist .venv
 
-.PHONY: ci demo test mpi cuda gpu torch postgresql check format soak fuzz wheel wheel-test check-install docs setup cpp clean
+.PHONY: ci demo test mpi cells cuda gpu torch postgresql check format soak fuzz wheel wheel-test check-install docs setup cpp clean

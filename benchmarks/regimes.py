@@ -1,12 +1,12 @@
 """Prints which library is fastest between ranks in containers, regime by regime, as measured here.
 
-    sudo .venv/bin/python benchmarks/regimes.py [--ranks 2,4] [--sizes 64K,1M] [--regimes bare,cross]
+    sudo .venv/bin/python benchmarks/regimes.py [--ranks 2,4] [--sizes 64K] [--regimes bare,vm]
     sudo .venv/bin/python benchmarks/regimes.py --kills 50
 
 Gloo, Open MPI and MPICH by their own choice, and tuccl's programs over Open MPI, run broadcast,
-gather and allreduce in turns. The first rounds predict the fastest library of a place, the others
-measure it: so the winner of one regime is compared with what is fastest in each. Processor time is
-that of all ranks during the runs; the rest of the time they wait.
+gather and allreduce in turns. Every second round predicts the fastest library of a place, the
+others measure it: so the winner of one regime is compared with what is fastest in each. Processor
+time is that of a mean rank during the runs; the rest of the time it waits.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ from report import ROOT, publish
 
 sys.path.insert(0, str(ROOT / "benchmarks" / "peers"))
 
-from emulated_peers import KNOBS, candidates
+from emulated_peers import candidates
+
 from peer_report import NamedProgram, _ours, _theirs
 from race import Competitor, RaceResult, prescreen, race
-
 from tuccl.cli.output import columns
-from tuccl.emulation import REGIMES, Cells, CellsExecutor
+from tuccl.emulation import Cells, CellsExecutor
+from tuccl.emulation.regimes import REGIMES
 from tuccl.emulation.running import clear_leftovers
 from tuccl.errors import Infeasible
 from tuccl.execution import RankResult
-from tuccl.program import verify
-from tuccl.runtime.libraries import LIBRARIES, libraries_beside
+from tuccl.program import Knobs, verify
 from tuccl.runtime import Effort, Operands, find_mpi
+from tuccl.runtime.libraries import LIBRARIES, libraries_beside
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Problem, lower, make_schedule
 from tuccl.topology import Topology, keep_gpus, load_profile
@@ -47,9 +48,16 @@ from tuccl.units import parse_size
 
 COLLECTIVES = ("broadcast", "gather", "allreduce")
 ALL = ("tuccl", *LIBRARIES)
-ROUNDS, PREDICTING = 6, 2
+ROUNDS = 10  # those of even number predict, the others measure
+KNOBS = {
+    "LL": Knobs("LL"),
+    **{f"Simple {k}K": Knobs("Simple", buffer_bytes=k << 10) for k in (256, 1024, 4096, 8192)},
+}
+LARGEST_LL = 1 << 20
 TIE = 1.05
 OURS_IN_RACE = 2
+ALL_METHODS, KEPT = 1 << 20, 4  # beyond that size the methods of the best programs before
+LARGEST_VM, VM_RANKS = 1 << 20, 2  # whose network is slow
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -115,6 +123,14 @@ def programs(topology: Topology, collective: str, nbytes: int) -> Iterator[Named
             continue
         if verify(program, "executor", 0).ok:
             for label, knobs in KNOBS.items():
+                if (
+                    nbytes > LARGEST_LL
+                    if knobs.protocol == "LL"
+                    else not (
+                        min(nbytes, 1 << 20) <= knobs.buffer_bytes <= max(2 * nbytes, 256 << 10)
+                    )
+                ):
+                    continue
                 yield NamedProgram(f"{name}/{chunks} {label}", program, knobs)
 
 
@@ -129,23 +145,28 @@ def measure(
         peers, missing = libraries_beside(ours, cells.launch, LIBRARIES, stack)
         for why in missing:
             print(why)
-        owners = {peer.name: peer.ask.__self__ for peer in peers}
         for collective in COLLECTIVES:
+            methods: set[str] = set()
             for nbytes in sizes:
+                if regime == "vm" and nbytes > LARGEST_VM:
+                    continue
                 place, processors = Place(regime, ranks, collective, nbytes), Processors()
                 call = (nbytes, 0, Operands(), 0)
                 contenders = [
                     processors.watched(_ours(ours, named, *call), lambda: ours.pids)
                     for named in programs(ours.topology, collective, nbytes)
+                    if nbytes <= ALL_METHODS or named.name.partition(" ")[0] in methods
                 ]
                 for peer in peers:
                     auto = next(c for c in _theirs(peer, collective, *call) if c.name == "auto")
-                    pids = lambda of=owners[peer.name]: of.pids  # noqa: E731
-                    contenders.append(processors.watched(auto, pids))
+                    contenders.append(processors.watched(auto, peer.pids))
                 found, notes = prescreen(contenders, lambda: None, 0)
                 for note in notes:
                     print(f"{regime}, {ranks} ranks: {note}")
-                best = sorted((f for f in found if f.competitor.owner == "tuccl"), key=lambda f: f.us)
+                best = sorted(
+                    (f for f in found if f.competitor.owner == "tuccl"), key=lambda f: f.us
+                )
+                methods = {f.competitor.name.partition(" ")[0] for f in best[:KEPT]}
                 final = [f for f in found if f.competitor.owner != "tuccl"] + best[:OURS_IN_RACE]
                 results, notes = race(final, effort, ROUNDS)
                 yield place, libraries(results, processors)
@@ -156,11 +177,11 @@ def libraries(results: Sequence[RaceResult], processors: Processors) -> dict[str
     found: dict[str, Times] = {}
     for result in results:
         rounds, who = result.rounds_us, result.competitor
-        first = median(rounds[:PREDICTING])
+        first = median(rounds[::2])
         if who.owner in found and found[who.owner].predicted <= first:
             continue
         user, system, wall = processors.spent[who.owner, who.name]
-        rest = median(rounds[PREDICTING:] or rounds)
+        rest = median(rounds[1::2] or rounds)
         share = (user / wall, system / wall) if wall else (0.0, 0.0)
         found[who.owner] = Times(first, rest, who.name, *share)
     return found
@@ -183,14 +204,23 @@ def print_winners(found: Found) -> None:
         ours = times["tuccl"]
         cpu = [f"{100 * t.user:.0f}+{100 * t.system:.0f}" for t in (ours, times[best])]
         rows.append(
-            [place.regime, place.ranks, place.collective, place.nbytes, *each, best, ours.name, *cpu]
+            [
+                place.regime,
+                place.ranks,
+                place.collective,
+                place.nbytes,
+                *each,
+                best,
+                ours.name,
+                *cpu,
+            ]
         )
     head = ["regime", "ranks", "collective", "bytes", *(f"{n} us" for n in ALL), "fastest"]
     print(columns([*head, "tuccl's program", "its CPU %", "fastest's"], rows))
 
 
 def print_matrix(found: Found) -> None:
-    """Print in how many places of one regime the winner of another is the fastest, and the regret."""
+    """Print how often the winner of one regime is the fastest in another, and the regret."""
     names = list(dict.fromkeys(place.regime for place in found))
     shares, regrets = [], []
     for of in names:
@@ -199,9 +229,9 @@ def print_matrix(found: Found) -> None:
         for where in names:
             hits, ratios = [], []
             for place, times in found.items():
-                if place.regime != where:
-                    continue
                 other = Place(of, place.ranks, place.collective, place.nbytes)
+                if place.regime != where or other not in found:
+                    continue
                 chosen = winner(found[other], "predicted")
                 best = times[winner(times, "measured")].measured
                 ratios.append(times[chosen].measured / best)
@@ -209,7 +239,7 @@ def print_matrix(found: Found) -> None:
                 if len(ordered) > 1 and ordered[1] > TIE * ordered[0]:  # else a tie
                     hits.append(ratios[-1] <= 1.0)
             share_row.append(f"{100 * fmean(hits):.0f}% of {len(hits)}" if hits else "-")
-            regret_row.append(f"{geometric_mean(ratios):.3f}, {max(ratios):.2f}")
+            regret_row.append(f"{geometric_mean(ratios):.3f}, {max(ratios):.2f}" if ratios else "-")
         shares.append(share_row)
         regrets.append(regret_row)
     print("\nPlaces where the winner of the row's regime is the fastest in the column's, no ties")
@@ -268,9 +298,7 @@ def print_kills(count: int) -> None:
     before = remains()
     for number in range(count):
         regime, tool = kinds[number % len(kinds)]
-        run = subprocess.Popen(
-            [sys.executable, "-c", JOB, regime, tool], stderr=subprocess.DEVNULL
-        )
+        run = subprocess.Popen([sys.executable, "-c", JOB, regime, tool], stderr=subprocess.DEVNULL)
         time.sleep(draw.uniform(0.2, 12.0 if regime == "vm" else 3.0))
         run.kill()
         run.wait()
@@ -301,8 +329,12 @@ def main() -> None:
     found: Found = {}
     for ranks in map(int, args.ranks.split(",")):
         for regime in args.regimes.split(","):
+            if regime == "vm" and ranks > VM_RANKS:
+                continue
             found |= measure(regime, ranks, sizes, effort)
-    print(f"{time.monotonic() - begin:.0f} s on {os.cpu_count()} cores; times are medians, measured")
+    print(
+        f"{time.monotonic() - begin:.0f} s on {os.cpu_count()} cores; times are medians, measured"
+    )
     print_winners(found)
     print_matrix(found)
     print_marks(found)

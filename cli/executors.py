@@ -246,15 +246,15 @@ def real_executor_of(
         return nccl_tests_executor(args, topology, stack, dialect)
     operands = runtime.Operands(args.datatype, args.op, args.check)
     if args.on == "mpi" and args.emulate:
-        executor = emulated_executor(args, topology, operands, stack, effort)
-        return with_libraries(args, executor, executor.launch, stack)
+        emulated = emulated_executor(args, topology, operands, stack, effort)
+        return with_libraries(args, emulated, emulated.launch, stack)
     if args.on == "mpi" and args.regime:
         stack.enter_context(ended_by_signals())
         cells = stack.enter_context(emulation.Cells(args.regime, topology.ranks))
-        executor = emulation.CellsExecutor(
+        in_cells = emulation.CellsExecutor(
             cells, topology, _mpi_of(args), operands=operands, effort=effort
         )
-        return with_libraries(args, stack.enter_context(executor), cells.launch, stack)
+        return with_libraries(args, stack.enter_context(in_cells), cells.launch, stack)
     if args.on == "mpi":
         here = context_of([local_facts()] * topology.ranks)
         executor = stack.enter_context(

@@ -13,14 +13,12 @@ if TYPE_CHECKING:
     from tuccl.emulation.probing import (
         emulated_endpoints,
         emulated_prober,
-        probing_scale,
         unprobed_topology,
     )
-    from tuccl.emulation.regimes import REGIMES, Cells, CellsExecutor
-    from tuccl.emulation.sim_executor import EmulatedSimExecutor, as_run_on_cpus, eager_costs
+    from tuccl.emulation.regimes import Cells, CellsExecutor
+    from tuccl.emulation.sim_executor import EmulatedSimExecutor, as_run_on_cpus
 
 __all__ = [
-    "REGIMES",
     "Cells",
     "CellsExecutor",
     "CrossExecutor",
@@ -28,13 +26,11 @@ __all__ = [
     "EmulatedSimExecutor",
     "Emulation",
     "as_run_on_cpus",
-    "eager_costs",
     "emulated_endpoints",
     "emulated_network",
     "emulated_prober",
     "emulated_topology",
     "plan_emulation",
-    "probing_scale",
     "running_emulations",
     "set_rate",
     "unprobed_topology",

@@ -59,7 +59,7 @@ def carry_sockets(address: str, token: bytes) -> None:
 
 def enter(address: str, token: bytes, words: list[str]) -> None:
     """Run a command in the virtual machine at ``address``, with our input and output."""
-    order = {"words": words, "environment": dict(os.environ)}
+    order: dict[str, object] = {"words": words, "environment": dict(os.environ)}
     line = _connected(address, _COMMANDS, token, order)
 
     def send() -> None:

@@ -17,8 +17,8 @@ from tuccl.runtime.executors.mpi_launch import Launch, usual_launch
 
 # What a remote shell does, for hosts that are namespaces: options are skipped, the rest goes to a
 # shell there, as rsh and ssh have it. Where a process id stands for the namespace, it holds a cell;
-# an address is that of a virtual machine. A UTS namespace gives each host its name, which is what MPI
-# libraries distinguish hosts by.
+# an address is that of a virtual machine. A UTS namespace gives each host its name, which is what
+# MPI libraries distinguish hosts by.
 RSH = """#!/bin/sh
 # rsh [OPTIONS] HOST COMMAND...: runs COMMAND on a host of this emulated cluster.
 PATH="$PATH:/usr/sbin:/sbin:/usr/bin:/bin"
@@ -34,7 +34,10 @@ shift
 while read -r known space name; do
   if [ "$known" = "$host" ]; then
     case "$space" in
-      10.*) exec python3 -S "${0%/*}/guest" enter "$space" "${0%/*}/token" sh -c 'eval "$*"' sh "$@" ;;
+      10.*)
+        set -- "${0%/*}/token" sh -c 'eval "$*"' sh "$@"
+        exec python3 -S "${0%/*}/guest" enter "$space" "$@"
+        ;;
       [0-9]*) exec nsenter -t "$space" -a -- sh -c 'eval "$*"' sh "$@" ;;
     esac
     exec ip netns exec "$space" unshare --uts sh -c \\

@@ -39,8 +39,8 @@ from tuccl.runtime.executors.mpi_launch import Launch, usual_launch
 from tuccl.runtime.probing import JobTransports, probe_transports
 from tuccl.topology import Topology, split_into_cells
 
-# Without a common process namespace MPICH has no shared memory, and Open MPI 4.1's crashes where two
-# ranks have one number: it takes the other's segment for its own (`doctor --transports`).
+# Without a common process namespace MPICH has no shared memory, and Open MPI 4.1's crashes where
+# two ranks have one number: it takes the other's segment for its own (`doctor --transports`).
 _APART = {
     "UCX_TLS": "tcp,self",
     "MPIR_CVAR_NOLOCAL": "1",
@@ -84,7 +84,7 @@ _BIND = """mount --rbind / "$1" && shift && exec runc "$@" """
 
 
 class Regime(msgspec.Struct, frozen=True):
-    """What each cell has of its own; ``ipc`` stands for /dev/shm too, as in Docker.
+    """Namespaces of each cell of its own; ``ipc`` stands for /dev/shm too, as in Docker.
 
     Attributes:
         name: One of `REGIMES`.
@@ -172,7 +172,7 @@ class Cells:
 
     @property
     def commands(self) -> list[list[str]]:
-        """What stands before a command so that it runs in a rank's cell, by rank."""
+        """Words before a command that make it run in the cell of a rank, by rank."""
         if not self._pids:
             return [[] for _ in range(self.ranks)]
         if self._virtual:
@@ -289,7 +289,8 @@ class Cells:
         command = [*_enter(self._head, "--net"), *self._guest("carry-sockets", _HEAD)]
         self._held.append(subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True))
         for words in self.commands:  # which wait until it is up
-            if subprocess.run([*words, "true"], timeout=2 * _START_S, check=False).returncode:
+            until_up = ["setpriv", "--pdeathsig", "KILL", "--", *words, "true"]
+            if subprocess.run(until_up, timeout=2 * _START_S, check=False).returncode:
                 raise TucclError("a virtual machine does not start")
 
     def _machine(self, host: EmulatedHost, folder: RunFolder) -> list[str]:
@@ -314,7 +315,9 @@ class Cells:
         script = ["sh", "-c", _HOLD, "sh", str(hosts or ""), has_name or "", "y" * has_memory]
         namespaces = [each for each in own if each != _KERNEL]
         process = subprocess.Popen(
-            _TOOLS[tool](namespaces, [*script, *machine], folder.path / f"bundle-{len(self._held)}"),
+            _TOOLS[tool](
+                namespaces, [*script, *machine], folder.path / f"bundle-{len(self._held)}"
+            ),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -372,9 +375,7 @@ class CellsExecutor(MpiExecutor):
         if host.ranks != cells.ranks:
             raise InputError(f"{host.ranks} GPUs: expected {cells.ranks}, the ranks of the cells")
         found = cells.transports()
-        self._topology = (
-            split_into_cells(host, *found.cells()) if len(host.hosts) == 1 else host
-        )
+        self._topology = split_into_cells(host, *found.cells()) if len(host.hosts) == 1 else host
         super().__init__(
             cells.ranks,
             mpi,
@@ -466,4 +467,9 @@ _TOOLS: dict[str, Callable[[Sequence[str], Sequence[str], Path], list[str]]] = {
     "bwrap": _bwrap,
     "runc": _runc,
 }
-_PACKAGES = {"unshare": "util-linux", "bwrap": "bubblewrap", "runc": "runc", "linux.uml": "user-mode-linux"}
+_PACKAGES = {
+    "unshare": "util-linux",
+    "bwrap": "bubblewrap",
+    "runc": "runc",
+    "linux.uml": "user-mode-linux",
+}

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from tuccl.emulation import eager_costs
+from tuccl.emulation.sim_executor import eager_costs
 from tuccl.errors import InputError
 from tuccl.eval.free_constants import (
     FreeConstants,

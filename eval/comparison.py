@@ -11,6 +11,7 @@ from tuccl.eval.columns import BandwidthRow
 from tuccl.runtime import (
     BEST_BASELINES,
     NCCL_VERSION,
+    Executor,
     LookupTable,
     StepLoop,
     TimedProgram,

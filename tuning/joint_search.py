@@ -180,9 +180,7 @@ def tune_tasks(
     names = dict.fromkeys(result.task.collective for result in results)
     calls = [Collective(name, topology.ranks, options.root) for name in names]
     entries, files = _entries(results, calls, work)
-    table = new_table(
-        topology, [*entries, *other_entries], options.dialect, executor, baseline
-    )
+    table = new_table(topology, [*entries, *other_entries], options.dialect, executor, baseline)
     files += other_files
     table = save_table(table, out, topology, files, sketches=_sketches(entries, work))
     if interrupted:

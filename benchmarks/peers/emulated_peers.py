@@ -29,8 +29,8 @@ from tuccl.emulation import Emulation
 from tuccl.emulation.executor import EmulatedExecutor
 from tuccl.errors import Infeasible, TucclError
 from tuccl.program import Knobs, verify
-from tuccl.runtime.libraries import LIBRARIES, libraries_beside
 from tuccl.runtime import Effort, find_mpi
+from tuccl.runtime.libraries import LIBRARIES, libraries_beside
 from tuccl.sketches import full_mesh
 from tuccl.synth import (
     METHODS,
@@ -256,7 +256,9 @@ def main() -> None:
         emulation = stack.enter_context(Emulation(c.topology, c.scale))
         mpi = replace(find_mpi(), as_shipped=not args.sent)
         ours = stack.enter_context(EmulatedExecutor(emulation, mpi))
-        peers, missing = libraries_beside(ours, emulation.launch, tuple(args.peers.split(",")), stack)
+        peers, missing = libraries_beside(
+            ours, emulation.launch, tuple(args.peers.split(",")), stack
+        )
         for why in missing:
             print(f"# {why}")
         for collective in args.collective or COLLECTIVES:

@@ -8,13 +8,13 @@ from functools import partial
 
 import msgspec
 
-from tuccl.runtime.libraries import Library, LibraryCall
 from race import Competitor, RaceResult, prescreen, race
 from tuccl.errors import InputError
 from tuccl.execution import Call, RankResult
 from tuccl.program import Knobs, Program
 from tuccl.runtime import Effort, MpiExecutor, Operands
 from tuccl.runtime.executors import cpu_threads
+from tuccl.runtime.libraries import Library, LibraryCall
 from tuccl.synth.model.collective import ROOTED
 
 OURS = "tuccl"

@@ -81,9 +81,7 @@ def run(args: argparse.Namespace) -> int:
     if args.log is not None:
         return judge_log(args.log, as_json=args.json)
     if args.transports:
-        return print_transports(
-            args.ranks, args.enter, args.pids, args.regime, as_json=args.json
-        )
+        return print_transports(args.ranks, args.enter, args.pids, args.regime, as_json=args.json)
     checks = [*packages(), *machine()]
     if args.json:
         print_json({"version": __version__, "checks": [asdict(c) for c in checks]})

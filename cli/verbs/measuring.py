@@ -118,9 +118,9 @@ def measure_emulation(args: argparse.Namespace) -> tuple[Topology, tuple[str, ..
         Emulation,
         emulated_endpoints,
         emulated_prober,
-        probing_scale,
         unprobed_topology,
     )
+    from tuccl.emulation.probing import probing_scale
 
     truth = topology_of(args.cluster)
     scale = probing_scale(truth) if args.scale is None else args.scale

@@ -125,7 +125,9 @@ def run(args: argparse.Namespace) -> int:
     several = not is_table(args.table)
     if not several and (args.elastic or args.hosts):
         raise InputError(f"--elastic, --hosts: {args.table} is one table; name the folder it is in")
-    stored, note = one_of_several(args, now, here) if several else (load_table(Path(args.table)), "")
+    stored, note = (
+        one_of_several(args, now, here) if several else (load_table(Path(args.table)), "")
+    )
     now = None if several else now  # which the choice has heeded
     if stored is not None and (changes := changed_machine(stored.topology, now)):
         stored, note = None, f"the machine changed since the table was tuned: {changes[0]}"

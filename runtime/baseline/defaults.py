@@ -86,7 +86,9 @@ def time_baseline(
         return own.timed(own.on(executor, nbytes, root=root, repeats=repeats))
     if kind == LIBRARIES_BASELINE:
         each = [
-            ConfiguredProgram(collective_stub(call), Knobs(), RUNTIME_CHOICE._replace(library=name), name)
+            ConfiguredProgram(
+                collective_stub(call), Knobs(), RUNTIME_CHOICE._replace(library=name), name
+            )
             for name in executor.libraries
         ]
         timed = [own.timed(own.on(executor, nbytes, root=root, repeats=repeats)) for own in each]

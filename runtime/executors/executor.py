@@ -159,7 +159,7 @@ class Executor(ABC):
 
     @property
     def context(self) -> JobContext | None:
-        """What the ranks share where real runs are timed; None: it does not matter."""
+        """Context of the ranks where real runs are timed; None: it does not matter."""
         return None
 
     @property

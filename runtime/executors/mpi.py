@@ -14,7 +14,6 @@ from tuccl.runtime.executors.mpi_launch import Launch, usual_launch
 from tuccl.runtime.executors.mpi_workers import Workers
 from tuccl.runtime.table.context import JobContext
 
-
 LibraryTime = Callable[[str, int, int, int], Timing]
 """Times a library's collective by its name, bytes of the whole array, root and runs."""
 
@@ -72,7 +71,7 @@ class MpiExecutor(CpuExecutor):
 
     @property
     def context(self) -> JobContext | None:
-        """What the ranks share where they run."""
+        """Context of the ranks where they run."""
         return self._context
 
     @property

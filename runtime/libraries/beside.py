@@ -10,7 +10,7 @@ from tuccl.runtime.executors import find_mpi
 from tuccl.runtime.executors.mpi import MpiExecutor
 from tuccl.runtime.executors.mpi_find import Mpi
 from tuccl.runtime.executors.mpi_launch import Launch
-from tuccl.runtime.libraries.library import GlooRanks, Library, MpiRanks
+from tuccl.runtime.libraries.library import GlooRanks, Library, LibraryRanks, MpiRanks
 
 
 def libraries_beside(
@@ -31,7 +31,7 @@ def libraries_beside(
     for name in names:
         try:
             mpi = executor.mpi if name in ("gloo", executor.mpi.family) else find_mpi(name)
-            kind = GlooRanks if name == "gloo" else MpiRanks
+            kind: type[LibraryRanks] = GlooRanks if name == "gloo" else MpiRanks
             found.append(stack.enter_context(kind(executor.ranks, mpi, launch(mpi))).library)
         except Unavailable as error:
             missing.append(f"{name} left out: {error}")

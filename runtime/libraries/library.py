@@ -7,6 +7,7 @@ next to theirs (docs/howto/run-on-cpus.md).
 from __future__ import annotations
 
 import sys
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -21,7 +22,7 @@ from tuccl.runtime.executors.mpi import MpiExecutor
 from tuccl.runtime.executors.mpi_find import Mpi, mpi_library
 from tuccl.runtime.executors.mpi_launch import Launch
 
-__all__ = ["LIBRARIES", "GlooRanks", "MpiRanks", "Library", "LibraryCall"]
+__all__ = ["LIBRARIES", "GlooRanks", "Library", "LibraryCall", "MpiRanks"]
 
 LIBRARIES = ("gloo", "openmpi", "mpich")
 _FOLDER = Path(__file__).resolve().parent
@@ -64,11 +65,13 @@ class Library:
         name: One of `LIBRARIES`.
         version: Its version, for labels.
         ask: Returns each rank's answer to a text.
+        pids: Returns the processes of the ranks.
     """
 
     name: str
     version: str
     ask: Callable[[str], list[str]]
+    pids: Callable[[], list[int]] = list
 
     def algorithms(self, collective: str) -> tuple[str, ...]:
         """Return the algorithms it offers, its own choice first; none: it lacks the collective."""
@@ -82,7 +85,6 @@ class Library:
             Stuck: it does not come to an end.
         """
         return [read_result(text) for text in self.ask(call.text)]
-
 
     def time(self, collective: str, nbytes: int, root: int, repeats: int) -> Timing:
         """Return the time of its own choice of algorithm: the median of runs after one to warm up.
@@ -98,12 +100,21 @@ class Library:
         return Timing(median(times), None, tuple(times), "mpi", runs=len(times))
 
 
-class MpiRanks(MpiExecutor):
-    """Processes that run an MPI's own collectives."""
+class LibraryRanks(MpiExecutor):
+    """Processes that run a library's collectives; of the MPI some use the launcher alone."""
 
-    def __init__(self, ranks: int, mpi: Mpi, launch: Launch) -> None:
+    def __init__(self, ranks: int, mpi: Mpi, launch: Launch, *, timeout_s: float = 60.0) -> None:
         """Prepare ``ranks`` processes; nothing is started yet."""
-        super().__init__(ranks, mpi, launch=launch, timeout_s=60.0)
+        super().__init__(ranks, mpi, launch=launch, timeout_s=timeout_s)
+
+    @property
+    @abstractmethod
+    def library(self) -> Library:
+        """The library on these ranks."""
+
+
+class MpiRanks(LibraryRanks):
+    """Processes that run an MPI's own collectives."""
 
     @property
     def worker(self) -> list[str]:
@@ -114,10 +125,10 @@ class MpiRanks(MpiExecutor):
     @property
     def library(self) -> Library:
         """The MPI on these ranks."""
-        return Library(self.mpi.family, self.mpi.version, self.ask)
+        return Library(self.mpi.family, self.mpi.version, self.ask, lambda: self.pids)
 
 
-class GlooRanks(MpiExecutor):
+class GlooRanks(LibraryRanks):
     """Processes that run Gloo by ``torch.distributed``; of the MPI they use the launcher alone."""
 
     start_s = 180.0  # every rank imports PyTorch
@@ -130,7 +141,7 @@ class GlooRanks(MpiExecutor):
         """
         if find_spec("torch") is None:
             raise Unavailable("gloo needs PyTorch: make torch, or pip install torch; left out")
-        super().__init__(ranks, mpi, launch=launch, timeout_s=120.0)
+        super().__init__(ranks, mpi, launch, timeout_s=120.0)
 
     @property
     def worker(self) -> list[str]:
@@ -140,4 +151,4 @@ class GlooRanks(MpiExecutor):
     @property
     def library(self) -> Library:
         """Gloo on these ranks."""
-        return Library("gloo", f"of PyTorch {version('torch')}", self.ask)
+        return Library("gloo", f"of PyTorch {version('torch')}", self.ask, lambda: self.pids)

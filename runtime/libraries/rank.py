@@ -134,9 +134,12 @@ class Round:
 
     def _given(self, rank: int) -> NDArray[np.int64]:
         """Return the input of ``rank``: small integers, of which no sum is rounded."""
-        share = self._part * (1 if self._collective in ("allgather", "gather") else self._library.ranks)
+        share = self._part * (
+            1 if self._collective in ("allgather", "gather") else self._library.ranks
+        )
         at = np.arange(share, dtype=np.int64)
-        return (at * 7 + at // 5 + rank * 3) % 11
+        values: NDArray[np.int64] = (at * 7 + at // 5 + rank * 3) % 11
+        return values
 
     def _wanted(self) -> NDArray[np.int64]:
         every = [self._given(rank) for rank in range(self._library.ranks)]
@@ -157,9 +160,7 @@ class Round:
                 return self._reduced([given[share] for given in every])
 
     def _reduced(self, parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-        total = parts[0]
-        for part in parts[1:]:
-            total = _COMBINE[self._op](total, part)
+        total: NDArray[np.int64] = _COMBINE[self._op].reduce(np.stack(parts))
         return total
 
 

@@ -113,7 +113,7 @@ class JobTransports(msgspec.Struct, frozen=True):
 
     @property
     def context(self) -> JobContext:
-        """What of it decides which transports there are."""
+        """Context of the ranks: all of it that decides which transports there are."""
         cma = list(range(len(self.ranks)))
         for pair in self.pairs:
             a, b = pair.ranks
@@ -125,16 +125,15 @@ class JobTransports(msgspec.Struct, frozen=True):
 
 def context_of(ranks: Sequence[RankFacts]) -> JobContext:
     """Return what ranks share by what each of them sees, which is all but CMA."""
-    kernels = {
+    keys_of: dict[str, list[tuple[object, ...]]] = {
         "kernel": [(f.boot_id,) for f in ranks],
         "hostname": [(f.boot_id, f.hostname) for f in ranks],
         "/dev/shm": [(f.boot_id, f.shm_device) for f in ranks],
-    } | {
-        f"{long} namespace": [(f.boot_id, f.namespaces.get(name)) for f in ranks]
-        for name, long in (("pid", "process"), ("net", "network"), ("user", "user"))
     }
+    for name, long in (("pid", "process"), ("net", "network"), ("user", "user")):
+        keys_of[f"{long} namespace"] = [(f.boot_id, f.namespaces.get(name)) for f in ranks]
     shares = {}
-    for name, keys in kernels.items():
+    for name, keys in keys_of.items():
         first: dict[tuple[object, ...], int] = {}
         shares[name] = tuple(first.setdefault(key, rank) for rank, key in enumerate(keys))
     return JobContext(shares, tuple(f.quota_cpus for f in ranks))
@@ -305,7 +304,9 @@ def _openmpi(a: RankFacts, b: RankFacts, pair: PairFacts) -> Transport:
         return Transport("Open MPI", "none" if pair.tcp else "tcp", pair.tcp or "OMPI_MCA_btl")
     if not _same_space(a, b, "pid"):
         why = "a process namespace each: crashes if two ranks have one number there (4.1.4)"
-        return Transport("Open MPI", "vader, two copies", why, "OMPI_MCA_btl=self,tcp, or --pid=host")
+        return Transport(
+            "Open MPI", "vader, two copies", why, "OMPI_MCA_btl=self,tcp, or --pid=host"
+        )
     off = any(f.set_to("OMPI_MCA_btl_vader_single_copy_mechanism", "none") for f in (a, b))
     if off:
         return Transport("Open MPI", "vader, two copies", "btl_vader_single_copy_mechanism=none")

@@ -8,7 +8,7 @@ _LEAST_QUOTA = 0.9  # of the other: the same
 
 
 class JobContext(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What ranks share where they run, as far as it decides which transports there are.
+    """Facts that ranks share where they run and that decide which transports there are.
 
     Attributes:
         shares: By name, as "/dev/shm", for each rank the lowest rank that shares it with it.
@@ -44,13 +44,17 @@ class JobContext(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             now = here.shares.get(name, tuned)
             for rank, (before, after) in enumerate(zip(tuned, now, strict=True)):
                 if before != after:
-                    shared, other = before < after, min(before, after)
-                    were, are = ("shared", "do not") if shared else ("did not share", "do")
-                    return f"ranks {other} and {rank} {were} {name} where it was tuned, and {are} here"
-        for rank, (before, after) in enumerate(zip(self.quota_cpus, here.quota_cpus, strict=True)):
-            if before != after and not (
-                before and after and min(before, after) >= _LEAST_QUOTA * max(before, after)
-            ):
-                was, now = (f"{cpus:g}" if cpus else "no" for cpus in (before, after))
-                return f"rank {rank} had a quota of {was} CPUs where it was tuned, and {now} here"
+                    ranks = f"ranks {min(before, after)} and {rank}"
+                    were, are = ("shared", "do not") if before < after else ("did not share", "do")
+                    return f"{ranks} {were} {name} where it was tuned, and {are} here"
+        for rank, quotas in enumerate(zip(self.quota_cpus, here.quota_cpus, strict=True)):
+            if not _is_as_much(*quotas):
+                was, has = (f"{cpus:g} CPUs" if cpus else "all CPUs" for cpus in quotas)
+                return f"rank {rank} had {was} where it was tuned, and has {has} here"
         return ""
+
+
+def _is_as_much(before: float | None, after: float | None) -> bool:
+    if before is None or after is None:
+        return before is after
+    return min(before, after) >= _LEAST_QUOTA * max(before, after)

@@ -17,9 +17,9 @@ from tuccl.emulation import (
     emulated_endpoints,
     emulated_prober,
     netns,
-    probing_scale,
     unprobed_topology,
 )
+from tuccl.emulation.probing import probing_scale
 from tuccl.errors import Unavailable
 from tuccl.topology import load_topology, save_topology
 from tuccl.topology.probing import measured_topology, probe_network

@@ -9,12 +9,12 @@ from typing import cast
 
 import pytest
 
-from tuccl.runtime.libraries import Library, LibraryCall
 from peer_report import NamedProgram, peer_report, peer_text
 from tuccl.errors import InputError
 from tuccl.execution import Call, RankResult, read_result
 from tuccl.program import Knobs
 from tuccl.runtime import Effort, MpiExecutor
+from tuccl.runtime.libraries import Library, LibraryCall
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Problem, lower, make_schedule
 from tuccl.topology import load_profile

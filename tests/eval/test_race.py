@@ -8,16 +8,16 @@ from functools import partial
 
 import pytest
 
-from tuccl.runtime.libraries.library import GlooRanks, Library, LibraryCall, MpiRanks
 from race import Competitor, prescreen, race
 from tuccl.errors import InputError, Stuck, Unavailable
 from tuccl.execution import RankResult, read_result
 from tuccl.runtime.executors.measure import Effort
 from tuccl.runtime.executors.mpi_find import find_mpi
 from tuccl.runtime.executors.mpi_launch import usual_launch
+from tuccl.runtime.libraries.library import GlooRanks, Library, LibraryCall, MpiRanks
 
 RANKS = 4
-COLLECTIVES = ("allreduce", "allgather", "reduce-scatter", "broadcast", "alltoall")
+COLLECTIVES = ("allreduce", "allgather", "reduce-scatter", "broadcast", "alltoall", "gather")
 ODD_BYTES = 4 * 10_007  # a prime number of floats: parts are padded
 
 
@@ -75,7 +75,7 @@ def test_what_an_mpi_cannot_do_is_refused_and_the_ranks_stay_ready(peer: Library
     ):
         with pytest.raises(InputError, match=r"no-such-way|avg|bfloat16"):
             peer.run(call)
-    assert peer.algorithms("gather") == ()
+    assert peer.algorithms("scatter") == ()
     assert wrong(peer.run(LibraryCall("allreduce", "auto", 4096, checked=1))) == 0
 
 
@@ -88,7 +88,7 @@ def test_gloo_is_right() -> None:
         pytest.skip(f"{missing}; `make mpi` does it")
     with GlooRanks(RANKS, mpi, usual_launch(mpi)) as ranks:
         gloo = ranks.library
-        assert gloo.algorithms("gather") == ()
+        assert gloo.algorithms("scatter") == ()
         for collective in COLLECTIVES:
             assert gloo.algorithms(collective) == ("auto",)
             call = LibraryCall(collective, "auto", ODD_BYTES, root=2, checked=1, timed=2)

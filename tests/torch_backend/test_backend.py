@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -19,6 +20,7 @@ from tuccl.emulation.netns import check_privilege
 from tuccl.errors import InputError, Unavailable
 from tuccl.runtime import load_table, save_table
 from tuccl.runtime.jobs import read_log
+from tuccl.runtime.probing import context_of, local_facts
 from tuccl.runtime.table import observed_timings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -117,11 +119,15 @@ def test_ranks_that_share_neither_namespace_are_on_hosts_of_their_own() -> None:
 
     from tuccl.torch.agreement import _hosts
 
+    facts = msgspec.json.encode(local_facts()).decode()
+
     def hosts(*ranks: str) -> list[str]:
         store = HashStore()
         for number, rank in enumerate(ranks):
-            store.set(f"host/{number}", rank)
-        return _hosts(store, len(ranks))
+            store.set(f"host/{number}", f"{rank}\n{facts}")
+        found, here = _hosts(store, len(ranks))
+        assert here == context_of([local_facts()] * len(ranks))
+        return found
 
     assert hosts("a\n", "a\n", "b\n") == ["a", "a", "b"]
     assert hosts("a\nb/net:[1] b/pid:[1]", "a\nb/net:[1] b/pid:[2]") == ["a", "a"]
