@@ -332,6 +332,7 @@ def main() -> None:
             if regime == "vm" and ranks > VM_RANKS:
                 continue
             found |= measure(regime, ranks, sizes, effort)
+            print(f"{time.monotonic() - begin:.0f} s: {regime}, {ranks} ranks", file=sys.stderr)
     print(
         f"{time.monotonic() - begin:.0f} s on {os.cpu_count()} cores; times are medians, measured"
     )
