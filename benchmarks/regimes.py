@@ -16,6 +16,7 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,8 @@ from pathlib import Path
 from statistics import fmean, geometric_mean, median
 
 from report import ROOT, publish
+
+import tuccl
 
 sys.path.insert(0, str(ROOT / "benchmarks" / "peers"))
 
@@ -43,7 +46,10 @@ from tuccl.runtime import Effort, Operands, find_mpi
 from tuccl.runtime.libraries import LIBRARIES, libraries_beside
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Problem, lower, make_schedule
-from tuccl.topology import Topology, keep_gpus, load_profile
+from tuccl.topology import Topology, keep_gpus, load_profile, split_into_cells
+from tuccl.training.job import Job
+from tuccl.training.launch import run_job
+from tuccl.training.model import Model, Parameter
 from tuccl.units import parse_size
 
 COLLECTIVES = ("broadcast", "gather", "allreduce")
@@ -54,6 +60,7 @@ KNOBS = {
     **{f"Simple {k}K": Knobs("Simple", buffer_bytes=k << 10) for k in (256, 1024, 4096, 8192)},
 }
 LARGEST_LL = 1 << 20
+TRAINING_RANKS, ONE_HOST = 4, ("bare", "shared", "container")
 TIE = 1.05
 OURS_IN_RACE = 2
 ALL_METHODS, KEPT = 1 << 20, 4  # beyond that size the methods of the best programs before
@@ -117,6 +124,8 @@ def programs(topology: Topology, collective: str, nbytes: int) -> Iterator[Named
     """Yield tuccl's candidates, verified."""
     call, mesh = Collective(collective, topology.ranks), full_mesh(topology)
     for name, chunks in candidates(topology, call):
+        if name.startswith("hierarchical"):
+            continue  # each rank is a host, or all are on one
         try:
             program = lower(make_schedule(Problem(call, mesh, chunks, nbytes, topology), name))
         except Infeasible:
@@ -261,6 +270,41 @@ def print_marks(found: Found) -> None:
     )
 
 
+def print_training(regimes: Sequence[str]) -> None:
+    """Print steps of a model with 45 MB of gradients, whose layers compute by timers."""
+    layers = tuple(Parameter(f"w{n}", 45 * 1024**2 // 4 // 9, 2e4, 4e4) for n in range(9))
+    job = Job(
+        kind="replay",
+        methods=("ddp", "wfbp-ps"),
+        backends=("table", "gloo"),
+        ranks=TRAINING_RANKS,
+        steps=3,
+        rounds=3,
+        model=Model(name="45 MB", parameters=layers),
+    )
+    host, rows = keep_gpus(load_profile("v100x4"), range(TRAINING_RANKS)), []
+    for regime in regimes:
+        if regime == "vm":
+            continue  # its ranks see no common file
+        with Cells(regime, TRAINING_RANKS) as cells, tempfile.TemporaryDirectory() as place:
+            apart = [[rank] for rank in range(TRAINING_RANKS)]
+            topology = host if regime in ONE_HOST else split_into_cells(host, apart, 1.0, 20.0)
+            options = tuccl.TuneOptions(budget=16)
+            table = tuccl.tune(
+                topology, "allreduce", "4M:32M:x2", path=Path(place, "t"), options=options
+            )
+            for each in run_job(job, table.folder, cells):
+                what = "tuccl" if each.backend == "table" else "Gloo"
+                step_ms = median(each.steps_us) / 1e3
+                rows.append(
+                    [regime, each.method, what, f"{step_ms:.0f}", f"{each.exposed_us / 1e3:.0f}"]
+                )
+    print(
+        f"\nA step of {TRAINING_RANKS} ranks with 45 MB of gradients and 540 ms of compute by timers"
+    )
+    print(columns(["regime", "method", "collectives by", "step ms", "exposed ms"], rows))
+
+
 JOB = """
 import sys
 from tuccl.emulation import Cells, CellsExecutor
@@ -319,7 +363,7 @@ def main() -> None:
     parser.add_argument("--regimes", default=",".join(REGIMES))
     parser.add_argument("--ranks", default="2,3,4")
     parser.add_argument("--sizes", default="64K,1M,16M,64M")
-    parser.add_argument("--seconds", type=float, default=1.0, help="timed runs of a competitor")
+    parser.add_argument("--seconds", type=float, default=0.6, help="timed runs of a competitor")
     parser.add_argument("--kills", type=int, help="only kill so many runs, and look what is left")
     args = parser.parse_args()
     if args.kills:
@@ -339,6 +383,7 @@ def main() -> None:
     print_winners(found)
     print_matrix(found)
     print_marks(found)
+    print_training(args.regimes.split(","))
 
 
 if __name__ == "__main__":

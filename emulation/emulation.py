@@ -205,6 +205,12 @@ class Emulation:
             **({"TUCCL_LATENCIES": str(latencies)} if latencies.exists() else {}),
         }
 
+    @property
+    def commands(self) -> list[list[str]]:
+        """Words before a command that make it run on the host of a rank, by rank."""
+        numbers = {rank: n for n, host in enumerate(self._plan.hosts) for rank in host.ranks}
+        return [list(self.prefix(numbers[rank])) for rank in sorted(numbers)]
+
     def prefix(self, host: int = 0) -> tuple[str, ...]:
         """Return what stands before a command so that it runs on that host."""
         emulated_host = self._plan.hosts[host]

@@ -182,11 +182,11 @@ class Cells:
 
     def transports(self) -> JobTransports:
         """Return how the ranks reach each other."""
-        return probe_transports(self.commands, [self._environment] * self.ranks)
+        return probe_transports(self.commands, [self.environment] * self.ranks)
 
     def launch(self, mpi: Mpi) -> Launch:
         """Return how ``mpi`` starts the ranks, each in its cell."""
-        usual, environment = usual_launch(mpi), self._environment
+        usual, environment = usual_launch(mpi), self.environment
         words = ("env", *(f"{name}={value}" for name, value in environment.items()))
         if self._joined:
             # A launcher that waits for cells which are gone would wait for ever.
@@ -214,7 +214,8 @@ class Cells:
         return "net" in self.regime.own and self.regime.a_rank
 
     @property
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
+        """Variables by which launchers and libraries find each other."""
         if self._joined and self._folder is not None:
             return launch_environment(self._plan, self._folder.path, SHARED_MEMORY)
         apart = "pid" in self.regime.own and self.regime.a_rank

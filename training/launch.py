@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from tuccl.emulation import Emulation
+from tuccl.emulation import Cells, Emulation
 from tuccl.errors import TucclError, Unavailable
 from tuccl.training.job import JOB_FILE, RESULTS_FILE, Job, MethodResult
 
@@ -26,7 +26,7 @@ _FREE = ("RANK", "WORLD_SIZE", "TUCCL_TABLE")
 def run_job(
     job: Job,
     table: Path | None = None,
-    emulation: Emulation | None = None,
+    location: Emulation | Cells | None = None,
     progress: Callable[[list[MethodResult]], None] = lambda _: None,
 ) -> list[MethodResult]:
     """Start the processes of ``job``, and return its results when all have ended.
@@ -34,7 +34,7 @@ def run_job(
     Args:
         job: what they do.
         table: folder of the table of the backend ``table``.
-        emulation: where ranks run; None: side by side on this machine.
+        location: where ranks run; None: side by side on this machine.
         progress: called with the results so far after each round.
 
     Raises:
@@ -47,13 +47,13 @@ def run_job(
         folder = Path(place)
         (folder / JOB_FILE).write_bytes(msgspec.json.encode(job))
         environment = {name: value for name, value in os.environ.items() if name not in _FREE}
-        environment |= {} if emulation is None else emulation.environment
+        environment |= {} if location is None else location.environment
         environment |= {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
         if table is not None:
             environment["TUCCL_TABLE"] = str(table.resolve())
-        prefixes = _prefixes(job.processes, emulation)
+        prefixes = [[]] * job.processes if location is None else location.commands
         ranks = []
-        for rank, prefix in enumerate(prefixes):
+        for rank, prefix in enumerate(prefixes[: job.processes]):
             log = stack.enter_context((folder / f"rank{rank}.log").open("wb"))
             command = [*prefix, sys.executable, "-m", "tuccl.training.ranks", place, str(rank)]
             # A rank ends with its input, which closes however this process ends.
@@ -67,14 +67,6 @@ def run_job(
             results = msgspec.json.decode(data, type=list[MethodResult])
             progress(results)
         return results
-
-
-def _prefixes(processes: int, emulation: Emulation | None) -> list[tuple[str, ...]]:
-    if emulation is None:
-        return [()] * processes
-    hosts = emulation.plan.hosts
-    host_of = {rank: number for number, host in enumerate(hosts) for rank in host.ranks}
-    return [emulation.prefix(host_of[rank]) for rank in range(processes)]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
