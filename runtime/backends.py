@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from tuccl.errors import InputError
@@ -19,6 +20,7 @@ from tuccl.runtime.jobs.launcher import job_launcher
 from tuccl.runtime.mscclpp import ExecutorTest, MscclppExecutor, find_executor_test
 from tuccl.runtime.nccl_tests import NcclTests, NcclTestsExecutor, find_nccl_tests
 from tuccl.topology import Topology
+from tuccl.topology.machines import as_topology
 from tuccl.units import Size, size_bytes
 
 Backend = Callable[[Topology], Executor]
@@ -71,7 +73,7 @@ def executor_on(topology: Topology, on: str | Backend, dialect: str = "executor"
 
 def simulate(
     program: Program,
-    topology: Topology,
+    topology: Topology | str | os.PathLike[str],
     size: Size,
     knobs: Knobs | None = None,
     *,
@@ -81,7 +83,7 @@ def simulate(
 
     Args:
         program: For as many ranks as ``topology`` has.
-        topology: The machine.
+        topology: The machine, or the path of its file.
         size: The whole array in bytes, or text like "16M"; rounded up to whole chunks.
         knobs: Threads and buffers that it runs with; None: the defaults of its protocol.
         launch: Who launches kernels: ``process``, ``mpi`` or ``graph``.
@@ -97,5 +99,5 @@ def simulate(
         Infeasible: the GPUs cannot hold all thread blocks at once.
         InputError: the program is for another number of ranks, or the knobs are illegal.
     """
-    executor = SimExecutor(topology, launch=launch)
+    executor = SimExecutor(as_topology(topology), launch=launch)
     return executor.time(program, knobs or Knobs(program.protocol), size_bytes(size))

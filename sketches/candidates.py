@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Protocol
@@ -16,6 +17,7 @@ from tuccl.sketches.parameters import (
 from tuccl.sketches.rails import rails
 from tuccl.sketches.sketch import LogicalLink, Sketch
 from tuccl.topology.graph import Topology
+from tuccl.topology.machines import as_topology
 from tuccl.units import Size, size_bytes
 
 # Share of the array that crosses to another host, for the estimate that ranks sketches.
@@ -43,7 +45,7 @@ class _Named(Protocol):
 
 
 def candidate_sketches(
-    topology: Topology, collective: str | _Named, size: Size
+    topology: Topology | str | os.PathLike[str], collective: str | _Named, size: Size
 ) -> tuple[Sketch, ...]:
     """Return the sketches to try for `collective` of `size`, the most promising first.
 
@@ -57,7 +59,7 @@ def candidate_sketches(
     alone.
 
     Args:
-        topology: The machine.
+        topology: The machine, or the path of its file.
         collective: It weighs bytes against latency.
         size: The whole array in bytes.
 
@@ -68,7 +70,7 @@ def candidate_sketches(
     Raises:
         InputError: no such collective, or a size below 1.
     """
-    sketches, _ = searched_sketches(topology, collective, size)
+    sketches, _ = searched_sketches(as_topology(topology), collective, size)
     return sketches
 
 

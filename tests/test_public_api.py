@@ -155,3 +155,17 @@ def test_roots_of_a_tune_agree(host: tuccl.Topology) -> None:
     assert {entry.root for entry in tuned.entries} == {1}
     with pytest.raises(InputError, match="at least one"):
         tuccl.tune(host, [], "64K", options=FEW)
+
+
+def test_files_stand_for_what_they_hold(tmp_path: Path) -> None:
+    host = tuccl.profile("v100x4")
+    tuccl.save_topology(host, tmp_path / "host.json")
+    here = str(tmp_path / "host.json")
+    assert tuccl.bound(here, "allgather") == tuccl.bound(host, "allgather")
+    found = tuccl.synthesize(here, "allgather", "1M", method="ring").best
+    tuccl.write_program(found.program, tmp_path / "ring.xml")
+    assert tuccl.verify(tmp_path / "ring.xml").ok
+    assert tuccl.simulate(found.program, here, "1M").on == "sim"
+    assert tuccl.candidate_sketches(here, "allgather", "1M")
+    with pytest.raises(tuccl.TucclError, match="nowhere"):
+        tuccl.bound(tmp_path / "nowhere.json", "allgather")

@@ -41,6 +41,15 @@ def profile(
     return host if nodes == 1 else join(host, nodes, fabric, up_gbs, down_gbs)
 
 
+def as_topology(machine: Topology | str | os.PathLike[str]) -> Topology:
+    """Return a topology as it is, or as `read_topology` reads it from a file.
+
+    Raises:
+        InputError: the file cannot be read or is damaged.
+    """
+    return machine if isinstance(machine, Topology) else read_topology(machine)
+
+
 def read_topology(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     nodes: int = 1,

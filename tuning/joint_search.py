@@ -30,6 +30,7 @@ from tuccl.sketches.files import encode_sketch
 from tuccl.synth import Collective
 from tuccl.synth.model.collective import collective_on
 from tuccl.topology import Topology, signature
+from tuccl.topology.machines import as_topology
 from tuccl.tuning.dask_workers import search_on_dask
 from tuccl.tuning.existing_table import entries_to_keep
 from tuccl.tuning.nccl.nccl_tune import tune_nccl
@@ -65,7 +66,7 @@ _FEWEST_PARTS, _MOST_PARTS = 4, 64  # of a rank's share: chunks a rank x channel
 
 
 def tune(
-    topology: Topology,
+    topology: Topology | str | os.PathLike[str],
     collectives: str | Collective | Sequence[str | Collective],
     sizes: Size | Iterable[Size],
     on: str | Backend = "sim",
@@ -83,7 +84,7 @@ def tune(
     finished, and the KeyboardInterrupt says which are missing.
 
     Args:
-        topology: The machine.
+        topology: The machine, or the path of its file.
         collectives: One or several; of those that have a root, all have the same.
         sizes: Whole arrays in bytes: one size, several, or a range like "1K:1G:x4".
         on: What times candidates: "sim" (simulated), "mpi", "cuda", "nccl-tests", "mscclpp", or a
@@ -107,6 +108,7 @@ def tune(
             ``resume`` was not given.
         Unavailable: the executor or the storage needs something that is not installed, or fails.
     """
+    topology = as_topology(topology)
     names, options = _calls(topology, collectives, options or TuneOptions())
     if on == "mscclpp":
         options = replace(options, dialect="mscclpp")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -28,6 +29,7 @@ from tuccl.synth import (
 )
 from tuccl.synth.model.collective import collective_on
 from tuccl.topology import Topology, machine_of
+from tuccl.topology.machines import as_topology
 from tuccl.tuning.programs import ll128_is_safe
 from tuccl.units import Size, size_bytes
 
@@ -35,7 +37,7 @@ _RCCL_THREADS = max_threads("Simple", "rccl")
 
 
 def synthesize(
-    topology: Topology,
+    topology: Topology | str | os.PathLike[str],
     collective: str | Collective,
     size: Size,
     *,
@@ -58,7 +60,7 @@ def synthesize(
     Each is verified. What is left None is searched.
 
     Args:
-        topology: The machine.
+        topology: The machine, or the path of its file.
         collective: Its name, or a `Collective` with a root.
         size: The whole array that it is to be fast at, in bytes or as "16M".
         method: A name of `tuccl.synth.find_method`; "auto": the searched ones.
@@ -85,6 +87,7 @@ def synthesize(
         Infeasible: no program could be made; says why.
         InputError: an argument cannot be.
     """
+    topology = as_topology(topology)
     call, nbytes = collective_on(topology.ranks, collective), size_bytes(size)
     sketches = (sketch,) if sketch else candidate_sketches(topology, call, nbytes)
     if chunks is None and method in EXACT_METHODS:

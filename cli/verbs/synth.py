@@ -246,6 +246,10 @@ def print_candidates(ranked: Sequence[SynthesizedProgram], facts: dict[str, obje
     bound_row = ["(bound)", "-", "-", "-", "-", facts["fewest_hops"], limit_us, "100.0%", "100.0%"]
     names = ["method", "sketch", "chunks", "protocol", "channels", "hops", "time us"]
     print(columns([*names, "of bound", "links allow"], [*rows, bound_row]))
+    say(
+        "hops: messages that wait for each other, at most; of bound: of the rate that no program "
+        "can beat; links allow: the part of it that the program's busiest link allows"
+    )
 
 
 def proof_line(best: SynthesizedProgram) -> str:

@@ -229,6 +229,8 @@ def shell_block(environment: Mapping[str, str]) -> str:
     # torchrun: paste this on every host
     """
     names = list(environment)
+    by_plugin = "TUCCL_TABLE_SHA256" in environment
+    more = ", with TUCCL_BOOTSTRAP and TUCCL_TOKEN (docs/howto/torchrun.md)" if by_plugin else ""
     genv = " ".join(f'-genv {name} "${name}"' for name in names)
     return "\n".join(
         [
@@ -236,7 +238,7 @@ def shell_block(environment: Mapping[str, str]) -> str:
             f"# Open MPI: mpirun {' '.join(f'-x {name}' for name in names)} ...",
             f"# MPICH: mpiexec {genv} ...",
             "# Slurm: srun --export=ALL ... (its default)",
-            "# torchrun: paste this on every host",
+            f"# torchrun: paste this on every host{more}",
         ]
     )
 

@@ -7,6 +7,7 @@ multicast too (NVLS, SHARP), so it covers those as well.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from fractions import Fraction
@@ -37,6 +38,7 @@ from tuccl.synth.bounds.partitions import GroupCuts, allreduce_cut
 from tuccl.synth.model.collective import Collective, collective_on
 from tuccl.synth.model.network import topology_network
 from tuccl.topology import Topology
+from tuccl.topology.machines import as_topology
 
 __all__ = [
     "MOST_ROUTED",
@@ -100,9 +102,14 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.latency_us, self.cut_latency_us + nbytes / (self.algbw_gbs * 1e3))
 
 
-@lru_cache(maxsize=64)
-def bound(topology: Topology, collective: str | Collective, over: BoundKind = "links") -> Bound:
+def bound(
+    topology: Topology | str | os.PathLike[str],
+    collective: str | Collective,
+    over: BoundKind = "links",
+) -> Bound:
     """Return the best algbw and latency that any algorithm for `collective` could have.
+
+    ``topology`` may be the path of its file.
 
     >>> from tuccl.topology import load_profile
     >>> best = bound(load_profile("dgx-a100"), "allgather")
@@ -119,10 +126,15 @@ def bound(topology: Topology, collective: str | Collective, over: BoundKind = "l
         Allgather: the cut bound of ForestColl (arXiv 2402.06787), by discrete Newton over maximum
         flows; broadcast: Edmonds 1973; allreduce: partitions, after Harary and Schwenk 1974.
     """
+    return _bound(as_topology(topology), collective, over)
+
+
+@lru_cache(maxsize=64)
+def _bound(topology: Topology, collective: str | Collective, over: BoundKind) -> Bound:
     collective = collective_on(topology.ranks, collective)
     fabric = topology_fabric(topology)
     if over == "switches" and not any(n.kind in _SWITCHES for n in topology.nodes):
-        return msgspec.structs.replace(bound(topology, collective), over=over)
+        return msgspec.structs.replace(_bound(topology, collective, "links"), over=over)
     if over == "switches":
         cut = switch_cut(fabric, collective)
         return _bound_of(over, cut, fabric, collective, certified=False)

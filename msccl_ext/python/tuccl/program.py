@@ -84,7 +84,10 @@ def write_program(
 
 
 def verify(
-    program: Program, dialect: str = "executor", root: int = 0, buffer_bytes: int = 0
+    program: Program | str | os.PathLike[str],
+    dialect: str = "executor",
+    root: int = 0,
+    buffer_bytes: int = 0,
 ) -> VerifyReport:
     """Return a proof that ``program`` is right as ``dialect`` runs it, or what is wrong.
 
@@ -93,7 +96,7 @@ def verify(
     ``report.errors`` say where.
 
     Args:
-        program: The program.
+        program: The program, or the path of its file.
         dialect: One of `DIALECTS`.
         root: The rank that a broadcast, reduce, gather or scatter starts or ends at.
         buffer_bytes: Bytes of a connection's buffer; 0: the protocol's default. With it
@@ -109,4 +112,5 @@ def verify(
     Raises:
         InputError: there is no such dialect.
     """
-    return _native.verify(program, dialect, root, buffer_bytes)
+    proven = program if isinstance(program, Program) else read_program(program)
+    return _native.verify(proven, dialect, root, buffer_bytes)
