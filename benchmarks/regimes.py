@@ -31,7 +31,6 @@ import tuccl
 
 sys.path.insert(0, str(ROOT / "benchmarks" / "peers"))
 
-from emulated_peers import candidates
 
 from peer_report import NamedProgram, _ours, _theirs
 from race import Competitor, RaceResult, prescreen, race
@@ -43,9 +42,10 @@ from tuccl.errors import Infeasible
 from tuccl.execution import RankResult
 from tuccl.program import Knobs, verify
 from tuccl.runtime import Effort, Operands, find_mpi
-from tuccl.runtime.libraries import LIBRARIES, libraries_beside
-from tuccl.sketches import full_mesh
-from tuccl.synth import Collective, Problem, lower, make_schedule
+from tuccl.runtime.libraries import LIBRARIES, start_libraries
+from tuccl.sketches import Sketch, full_mesh
+from tuccl.synth import METHODS, Collective, Problem, lower, make_schedule
+from tuccl.synth.methods import Method
 from tuccl.topology import Topology, keep_gpus, load_profile, split_into_cells
 from tuccl.training.job import Job
 from tuccl.training.launch import run_job
@@ -60,10 +60,11 @@ KNOBS = {
     **{f"Simple {k}K": Knobs("Simple", buffer_bytes=k << 10) for k in (1024, 8192)},
 }
 LARGEST_LL = 2 << 20
+METHODS_TRIED = ("ring", "recursive", "packing", "pipelined", "allpairs")
 TRAINING_RANKS, ONE_HOST = 4, ("bare", "shared", "container")
 TIE = 1.05
 OURS_IN_RACE = 2
-ALL_METHODS, KEPT = 2 << 20, 3  # beyond that size the methods of the best programs before
+ALL_METHODS, KEPT = 2 << 20, 3  # beyond that size the methods of the best programs there
 LARGEST_VM, VM_RANKS = 2 << 20, 2  # whose network is slow
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -123,9 +124,9 @@ def _spent(pids: Sequence[int]) -> list[tuple[float, float]]:
 def programs(topology: Topology, collective: str, nbytes: int) -> Iterator[NamedProgram]:
     """Yield tuccl's candidates, verified."""
     call, mesh = Collective(collective, topology.ranks), full_mesh(topology)
-    for name, chunks in candidates(topology, call):
-        if name.startswith("hierarchical"):
-            continue  # each rank is a host, or all are on one
+    methods = [METHODS[name] for name in METHODS_TRIED if collective in METHODS[name].collectives]
+    for method, chunks in [(m, n) for m in methods for n in chunk_counts(m, call, mesh, topology)]:
+        name = method.name
         try:
             program = lower(make_schedule(Problem(call, mesh, chunks, nbytes, topology), name))
         except Infeasible:
@@ -136,6 +137,14 @@ def programs(topology: Topology, collective: str, nbytes: int) -> Iterator[Named
                     yield NamedProgram(f"{name}/{chunks} {label}", program, knobs)
 
 
+def chunk_counts(
+    method: Method, call: Collective, mesh: Sketch, topology: Topology
+) -> Sequence[int]:
+    """Return the chunks of each rank's part to try."""
+    choose = method.choose_chunk_counts
+    return choose(call, mesh, topology, 16)[-2:] if choose else (1,)
+
+
 def measure(
     regime: str, ranks: int, sizes: Sequence[int], effort: Effort
 ) -> Iterator[tuple[Place, dict[str, Times]]]:
@@ -144,7 +153,7 @@ def measure(
     with ExitStack() as stack:
         cells = stack.enter_context(Cells(regime, ranks))
         ours = stack.enter_context(CellsExecutor(cells, host, find_mpi("openmpi")))
-        peers, missing = libraries_beside(ours, cells.launch, LIBRARIES, stack)
+        peers, missing = start_libraries(ours, cells.launch, LIBRARIES, stack)
         for why in missing:
             print(why)
         for collective in COLLECTIVES:
@@ -157,7 +166,7 @@ def measure(
                 contenders = [
                     processors.watched(_ours(ours, named, *call), lambda: ours.pids)
                     for named in programs(ours.topology, collective, nbytes)
-                    if nbytes <= ALL_METHODS or named.name.partition(" ")[0] in methods
+                    if not methods or named.name.partition(" ")[0] in methods
                 ]
                 for peer in peers:
                     auto = next(c for c in _theirs(peer, collective, *call) if c.name == "auto")
@@ -168,10 +177,12 @@ def measure(
                 best = sorted(
                     (f for f in found if f.competitor.owner == "tuccl"), key=lambda f: f.us
                 )
-                methods = {f.competitor.name.partition(" ")[0] for f in best[:KEPT]}
+                if nbytes >= ALL_METHODS:
+                    methods = {f.competitor.name.partition(" ")[0] for f in best[:KEPT]}
                 final = [f for f in found if f.competitor.owner != "tuccl"] + best[:OURS_IN_RACE]
                 results, notes = race(final, effort, ROUNDS)
-                yield place, libraries(results, processors)
+                if len(times := libraries(results, processors)) > 1 and "tuccl" in times:
+                    yield place, times
 
 
 def libraries(results: Sequence[RaceResult], processors: Processors) -> dict[str, Times]:
@@ -235,6 +246,8 @@ def print_matrix(found: Found) -> None:
                 if place.regime != where or other not in found:
                     continue
                 chosen = winner(found[other], "predicted")
+                if chosen not in times:
+                    continue  # it failed here, as a note says
                 best = times[winner(times, "measured")].measured
                 ratios.append(times[chosen].measured / best)
                 ordered = sorted(t.measured for t in times.values())

@@ -22,8 +22,8 @@ from tuccl.cli.verbs.emulate import (
 from tuccl.errors import InputError
 from tuccl.runtime.executors import Scenario, ScenarioExecutor
 from tuccl.runtime.executors.mpi_launch import usual_launch
-from tuccl.runtime.libraries import LIBRARIES, libraries_beside
-from tuccl.runtime.probing import context_of, local_facts
+from tuccl.runtime.libraries import LIBRARIES, start_libraries
+from tuccl.runtime.probing import local_context
 from tuccl.topology import load_cross_traffic, load_machine
 
 if TYPE_CHECKING:
@@ -104,8 +104,15 @@ def add_real(parser: argparse.ArgumentParser, *, elements: bool = True) -> None:
             "--datatype", default="float", help="elements, by nccl-tests' names (default float)"
         )
         parser.add_argument("--op", default="sum", help="sum (default), prod, min, max or avg")
+        parser.set_defaults(libraries=None)
     else:
         parser.set_defaults(datatype="float", op="sum")
+        parser.add_argument(
+            "--libraries",
+            metavar="LIST",
+            help="with --on mpi: the default is the fastest of these on the same ranks, of gloo, "
+            "openmpi, mpich, each by its own choice",
+        )
     parser.add_argument(
         "--emulate",
         action="store_true",
@@ -119,16 +126,10 @@ def add_real(parser: argparse.ArgumentParser, *, elements: bool = True) -> None:
         "sim: under scenarios, as in idle=2,FILE,OTHER=0.5 with weights",
     )
     parser.add_argument(
-        "--libraries",
-        metavar="LIST",
-        help="with --on mpi: the default is the fastest of these on the same ranks, of gloo, "
-        "openmpi, mpich, each by its own choice",
-    )
-    parser.add_argument(
         "--regime",
         metavar="NAME",
         help="with --on mpi: ranks in containers of this machine, as shared, container, cross, "
-        "cross-ipc or bare have it (needs root)",
+        "cross-ipc, vm or bare have it (needs root)",
     )
     add_nccl_tests(parser)
     add_scale(parser)
@@ -217,6 +218,8 @@ def real_executor_of(
         raise InputError("--regime: only --on mpi without --emulate starts ranks in containers")
     if args.libraries and args.on != "mpi":
         raise InputError("--libraries: only --on mpi has ranks for them")
+    if args.libraries and (args.latency or args.cross):
+        raise InputError("--libraries: --latency and --cross do not reach their messages")
     _check_jobs(args)
     if args.on not in real:
         options = _options_given(args, _USUAL)
@@ -256,10 +259,13 @@ def real_executor_of(
         )
         return with_libraries(args, stack.enter_context(in_cells), cells.launch, stack)
     if args.on == "mpi":
-        here = context_of([local_facts()] * topology.ranks)
         executor = stack.enter_context(
             runtime.MpiExecutor(
-                topology.ranks, _mpi_of(args), operands=operands, effort=effort, context=here
+                topology.ranks,
+                _mpi_of(args),
+                operands=operands,
+                effort=effort,
+                context=local_context(topology.ranks),
             )
         )
         return with_libraries(args, executor, usual_launch, stack)
@@ -289,9 +295,9 @@ def with_libraries(
         raise InputError(
             f"--libraries {unknown[0][:40]}: expected one or some of {', '.join(LIBRARIES)}"
         )
-    found, missing = libraries_beside(executor, launch, names, stack)
+    found, missing = start_libraries(executor, launch, names, stack)
     warn(missing)
-    executor.beside({library.name: library.time for library in found})
+    executor.set_libraries({library.name: library.time for library in found})
     return executor
 
 

@@ -20,13 +20,11 @@ from tuccl.emulation.build import (
 from tuccl.emulation.cross_plan import with_cross
 from tuccl.emulation.emulated_topology import emulated_topology
 from tuccl.emulation.launch import (
-    RSH,
     emulated_launch,
     enter,
-    host_list,
     hosts_file,
     launch_environment,
-    places_file,
+    launch_files,
 )
 from tuccl.emulation.netns import (
     Queue,
@@ -334,10 +332,8 @@ class Emulation:
                 )
 
     def _write_files(self, folder: RunFolder) -> None:
-        folder.write("rsh", RSH.encode(), 0o700)
-        folder.write("places", places_file(self._plan, self._spaces).encode())
-        folder.write("openmpi-hosts", host_list(self._plan, "{} slots={}\n").encode())
-        folder.write("mpich-hosts", host_list(self._plan, "{}:{}\n").encode())
+        for name, (text, mode) in launch_files(self._plan, self._spaces).items():
+            folder.write(name, text.encode(), mode)
         if matrix := self.latency_matrix:
             folder.write(_LATENCIES, msgspec.json.encode(matrix))
         for host in self._plan.hosts:

@@ -23,16 +23,27 @@ TOKEN_BYTES = 32
 _COMMANDS, _SOCKETS = 7700, 7701  # ports
 _LENGTH = struct.Struct("!I")
 _MOST = 1 << 20
+_POLL_S = 0.02
+_NOT_STARTED = 127  # as a shell's
+_ended: dict[int, int] = {}  # exit codes of the children of a virtual machine's first process
 _START_S = 30.0
 _PIECE = 1 << 16
 
 
 def run_commands(address: str, token: bytes) -> None:
     """In a virtual machine: start what clients name, their connection as its streams."""
+    # Kept: an object that is gone would have its child waited for by the next one.
+    started: dict[object, subprocess.Popen[bytes]] = {}
 
     def start(line: socket.socket, order: dict[str, object]) -> None:
-        with contextlib.suppress(OSError):
-            subprocess.Popen(
+        if "words" not in order:  # a client asks how its command ended
+            process = started.get(order["id"])
+            while process and process.pid not in _ended:
+                time.sleep(_POLL_S)
+            line.sendall(bytes([_ended[process.pid] if process else _NOT_STARTED]))
+            return
+        try:
+            process = subprocess.Popen(
                 order["words"],  # type: ignore[call-overload]
                 env=order["environment"],
                 cwd="/",
@@ -40,6 +51,10 @@ def run_commands(address: str, token: bytes) -> None:
                 stdout=line,
                 stderr=line,
             )
+        except OSError as error:
+            line.sendall(f"{error}\n".encode())
+        else:
+            started[order["id"]] = process
 
     threading.Thread(target=_bury, daemon=True).start()
     _serve(address, _COMMANDS, token, start)
@@ -59,7 +74,8 @@ def carry_sockets(address: str, token: bytes) -> None:
 
 def enter(address: str, token: bytes, words: list[str]) -> None:
     """Run a command in the virtual machine at ``address``, with our input and output."""
-    order: dict[str, object] = {"words": words, "environment": dict(os.environ)}
+    number = secrets.token_hex(8)
+    order: dict[str, object] = {"id": number, "words": words, "environment": dict(os.environ)}
     line = _connected(address, _COMMANDS, token, order)
 
     def send() -> None:
@@ -72,7 +88,8 @@ def enter(address: str, token: bytes, words: list[str]) -> None:
     with contextlib.suppress(ConnectionResetError):  # it left input unread
         while data := line.recv(_PIECE):
             os.write(1, data)
-    os._exit(0)
+    code = _connected(address, _COMMANDS, token, {"id": number}).recv(1)
+    os._exit(code[0] if code else _NOT_STARTED)
 
 
 def with_socket(address: str, token: bytes, words: list[str]) -> None:
@@ -82,7 +99,14 @@ def with_socket(address: str, token: bytes, words: list[str]) -> None:
     listener.bind(path)
     listener.listen(1)
     process = subprocess.Popen([*words[:-1], path], close_fds=False)  # launchers hand on some
-    line, _ = listener.accept()
+    listener.settimeout(_POLL_S)
+    while True:
+        with contextlib.suppress(TimeoutError):
+            line, _ = listener.accept()
+            break
+        if (code := process.poll()) is not None:
+            os._exit(code)
+    line.settimeout(None)
     outside = _connected(address, _SOCKETS, token, {"path": words[-1]})
     _couple(line, outside)
     os._exit(process.wait())
@@ -120,7 +144,9 @@ def _serve(
                 if not secrets.compare_digest(_read(line, TOKEN_BYTES), token):
                     return
                 (length,) = _LENGTH.unpack(_read(line, _LENGTH.size))
-                order = json.loads(_read(line, min(length, _MOST)))
+                if length > _MOST:
+                    return
+                order = json.loads(_read(line, length))
             except (OSError, ValueError):
                 return
             line.settimeout(None)
@@ -159,9 +185,10 @@ def _bury() -> None:
     """Take the exit codes of children: the first process of a kernel has all orphans."""
     while True:
         with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        time.sleep(0.2)
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                code = os.waitstatus_to_exitcode(ended[1])
+                _ended[ended[0]] = code if code >= 0 else 128 - code
+        time.sleep(_POLL_S)
 
 
 def _read(line: socket.socket, nbytes: int) -> bytes:

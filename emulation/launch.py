@@ -73,6 +73,16 @@ def places_file(plan: EmulationPlan, spaces: Mapping[str, str]) -> str:
     )
 
 
+def launch_files(plan: EmulationPlan, spaces: Mapping[str, str]) -> dict[str, tuple[str, int]]:
+    """Return the text and mode of each file that launchers read, by name."""
+    return {
+        "rsh": (RSH, 0o700),
+        "places": (places_file(plan, spaces), 0o600),
+        "openmpi-hosts": (host_list(plan, "{} slots={}\n"), 0o600),
+        "mpich-hosts": (host_list(plan, "{}:{}\n"), 0o600),
+    }
+
+
 def host_list(plan: EmulationPlan, form: str) -> str:
     """Return the host file of a launcher; ``form`` has places for a host's name and its ranks."""
     return "".join(form.format(host.nics[0].address, len(host.ranks)) for host in plan.hosts)

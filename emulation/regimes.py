@@ -7,7 +7,6 @@ devices.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 import select
@@ -21,16 +20,14 @@ import msgspec
 
 from tuccl.emulation import guest
 from tuccl.emulation.launch import (
-    RSH,
     emulated_launch,
-    host_list,
     hosts_file,
     launch_environment,
-    places_file,
+    launch_files,
 )
 from tuccl.emulation.netns import check_privilege
 from tuccl.emulation.plan import EmulatedHost, EmulatedNic, EmulationPlan
-from tuccl.emulation.running import SHARED_MEMORY, RunFolder, clear_leftovers
+from tuccl.emulation.running import CELLS, SHARED_MEMORY, RunFolder, clear_leftovers
 from tuccl.errors import InputError, TucclError, Unavailable
 from tuccl.runtime.executors.measure import Effort, Operands
 from tuccl.runtime.executors.mpi import MpiExecutor
@@ -38,6 +35,7 @@ from tuccl.runtime.executors.mpi_find import Mpi
 from tuccl.runtime.executors.mpi_launch import Launch, usual_launch
 from tuccl.runtime.probing import JobTransports, probe_transports
 from tuccl.topology import Topology, split_into_cells
+from tuccl.topology.graph import quoted
 
 # Without a common process namespace MPICH has no shared memory, and Open MPI 4.1's crashes where
 # two ranks have one number: it takes the other's segment for its own (`doctor --transports`).
@@ -89,12 +87,12 @@ class Regime(msgspec.Struct, frozen=True):
     Attributes:
         name: One of `REGIMES`.
         own: Namespaces, of `ALL`; and "kernel", which is user-mode Linux's.
-        a_rank: Whether each rank has a cell; else all ranks of the host have one.
+        cell_per_rank: Whether each rank has a cell; else all ranks of the host share one.
     """
 
     name: str
     own: tuple[str, ...] = ()
-    a_rank: bool = True
+    cell_per_rank: bool = True
 
 
 REGIMES = {
@@ -102,7 +100,7 @@ REGIMES = {
     for regime in (
         Regime("bare"),
         Regime("shared", ("mount",)),  # as Singularity
-        Regime("container", ALL, a_rank=False),
+        Regime("container", ALL, cell_per_rank=False),
         Regime("cross", ALL),
         Regime("cross-ipc", ("mount", "uts", "pid")),  # containers of one pod
         Regime("vm", (*ALL, _KERNEL)),
@@ -150,6 +148,7 @@ class Cells:
                 raise Unavailable(f"{tool} is not installed: apt-get install {_PACKAGES[tool]}")
         clear_leftovers()
         self._folder = RunFolder()
+        self._folder.write(CELLS, b"")
         try:
             self._start(self._folder)
         except BaseException:
@@ -165,7 +164,7 @@ class Cells:
     def label(self) -> str:
         """The regime in a phrase, for reports."""
         own = ", ".join(self.regime.own)
-        each = "each rank with" if self.regime.a_rank else "all ranks with one"
+        each = "each rank with" if self.regime.cell_per_rank else "all ranks with one"
         return f"one machine with {os.cpu_count()} cores, regime {self.regime.name}" + (
             f" ({each} its own {own})" if own else ""
         )
@@ -178,7 +177,8 @@ class Cells:
         if self._virtual:
             at_head = _enter(self._head, "--net")
             return [[*at_head, *self._guest("enter", h.nics[0].address)] for h in self._plan.hosts]
-        return [_enter(self._pids[rank if self.regime.a_rank else 0]) for rank in range(self.ranks)]
+        each = self._pids if self.regime.cell_per_rank else self._pids * self.ranks
+        return [_enter(pid) for pid in each]
 
     def transports(self) -> JobTransports:
         """Return how the ranks reach each other."""
@@ -194,15 +194,18 @@ class Cells:
             launch = emulated_launch(mpi, self._plan, head, environment)
             carried = tuple(self._guest("with-socket", _HEAD)) if self._virtual else ()
             return Launch(launch.launcher, tuple((*words, *carried) for words in launch.prefixes))
-        if not self.regime.a_rank:
+        if not self.regime.cell_per_rank:
             return Launch((*_enter(self._pids[0]), *words, *usual.launcher))
         return Launch((*words, *usual.launcher), tuple(map(tuple, self.commands)))
 
     def close(self) -> None:
         """End everything; may be called again."""
         for process in self._held:
-            with contextlib.suppress(OSError):
+            try:
                 process.communicate(timeout=_START_S)
+            except (OSError, subprocess.TimeoutExpired):
+                process.kill()
+                process.wait()
         self._held, self._pids = [], []
         if self._folder is not None:
             self._folder.clear()
@@ -211,27 +214,35 @@ class Cells:
     @property
     def _joined(self) -> bool:
         """Return whether cells have a network each, and a bridge joins them."""
-        return "net" in self.regime.own and self.regime.a_rank
+        return "net" in self.regime.own and self.regime.cell_per_rank
 
     @property
     def environment(self) -> dict[str, str]:
         """Variables by which launchers and libraries find each other."""
         if self._joined and self._folder is not None:
             return launch_environment(self._plan, self._folder.path, SHARED_MEMORY)
-        apart = "pid" in self.regime.own and self.regime.a_rank
+        apart = "pid" in self.regime.own and self.regime.cell_per_rank
         return {"GLOO_SOCKET_IFNAME": "lo"} | (_APART if apart else {})
 
     @property
     def _plan(self) -> EmulationPlan:
         """The cells as hosts of an emulated cluster, for its launchers."""
         ranks = list(range(self.ranks))
-        of_cell = [(rank,) for rank in ranks] if self.regime.a_rank else [tuple(ranks)]
+        of_cell = [(rank,) for rank in ranks] if self.regime.cell_per_rank else [tuple(ranks)]
         hosts = tuple(
             EmulatedHost(f"cell{n}", str(n), f"cell{n}", each, (_nic(n),))
             for n, each in enumerate(of_cell)
         )
         return EmulationPlan(
-            *("cells", 1.0, hosts, (), (), (), (), {r: f"nic{r}" for r in ranks}, ())
+            name="cells",
+            scale=1.0,
+            hosts=hosts,
+            switches=(),
+            ports=(),
+            forwarding=(),
+            reaches=(),
+            nic_of={rank: f"nic{rank}" for rank in ranks},
+            latencies=(),
         )
 
     @property
@@ -247,10 +258,9 @@ class Cells:
         if not self.regime.own:
             return
         plan = self._plan
-        hosts = folder.write("hosts", hosts_file(plan).encode(), 0o644)
-        if "net" not in self.regime.own or not self.regime.a_rank:
-            names = " ".join(host.name for host in plan.hosts)
-            hosts.write_text(f"127.0.0.1 localhost {names}\n")
+        names = " ".join(host.name for host in plan.hosts)
+        text = hosts_file(plan) if self._joined else f"127.0.0.1 localhost {names}\n"
+        hosts = folder.write("hosts", text.encode(), 0o644)
         for host in plan.hosts:
             machine = self._machine(host, folder) if self._virtual else []
             self._pids.append(self._hold(self.regime.own, host.name, hosts, folder, machine))
@@ -261,13 +271,11 @@ class Cells:
         self._head = self._hold(("net",), "", None, folder)
         self._join(plan)
         spaces = {host.space: str(pid) for host, pid in zip(plan.hosts, self._pids, strict=True)}
-        folder.write("rsh", RSH.encode(), 0o700)
         if self._virtual:
             spaces = {host.space: host.nics[0].address for host in plan.hosts}
             self._boot(plan, folder)
-        folder.write("places", places_file(plan, spaces).encode())
-        folder.write("openmpi-hosts", host_list(plan, "{} slots={}\n").encode())
-        folder.write("mpich-hosts", host_list(plan, "{}:{}\n").encode())
+        for name, (text, mode) in launch_files(plan, spaces).items():
+            folder.write(name, text.encode(), mode)
 
     def _boot(self, plan: EmulationPlan, folder: RunFolder) -> None:
         """Start the virtual machines, each in its cell, whose network it takes over."""
@@ -291,8 +299,7 @@ class Cells:
         self._held.append(subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True))
         for words in self.commands:  # which wait until it is up
             until_up = ["setpriv", "--pdeathsig", "KILL", "--", *words, "true"]
-            if subprocess.run(until_up, timeout=2 * _START_S, check=False).returncode:
-                raise TucclError("a virtual machine does not start")
+            _run(until_up, "a virtual machine does not start", 4 * _START_S)
 
     def _machine(self, host: EmulatedHost, folder: RunFolder) -> list[str]:
         return [
@@ -330,7 +337,10 @@ class Cells:
             process.stdout.readline() != b"ready\n"
         ):
             process.kill()
-            said = process.communicate()[1].decode("utf-8", "replace")
+            try:
+                said = process.communicate(timeout=_START_S)[1].decode("utf-8", "replace")
+            except subprocess.TimeoutExpired:
+                said = "it does not end either"
             raise TucclError(f"a cell of {tool} does not start: {' '.join(said.split())[:200]}")
         return _child(process.pid)
 
@@ -349,7 +359,10 @@ class Cells:
 
 
 class CellsExecutor(MpiExecutor):
-    """Runs programs over MPI with each rank in its cell; a cell counts as a host."""
+    """Runs programs over MPI with each rank in its cell.
+
+    Cells that NCCL does not count to one host are hosts (`JobTransports.cells`).
+    """
 
     def __init__(
         self,
@@ -370,13 +383,21 @@ class CellsExecutor(MpiExecutor):
             effort: How many runs make a time.
 
         Raises:
-            InputError: it has not as many ranks as the cells.
+            InputError: it has not as many ranks as the cells, or other hosts.
             TucclError: the cells do not reach each other.
         """
         if host.ranks != cells.ranks:
             raise InputError(f"{host.ranks} GPUs: expected {cells.ranks}, the ranks of the cells")
         found = cells.transports()
-        self._topology = split_into_cells(host, *found.cells()) if len(host.hosts) == 1 else host
+        parts, gbs, latency_us = found.cells()
+        one = len(host.hosts) == 1
+        self._topology = split_into_cells(host, parts, gbs, latency_us) if one else host
+        hosts = [list(self._topology.gpus_of(name)) for name in self._topology.hosts]
+        if sorted(hosts) != sorted(parts):
+            raise InputError(
+                f"topology {quoted(host.name)} has ranks {hosts} on its hosts, regime "
+                f"{cells.regime.name} {parts}; expected one host, or these"
+            )
         super().__init__(
             cells.ranks,
             mpi,
@@ -411,17 +432,19 @@ def _child(pid: int) -> int:
 
 
 def _ip(pid: int, lines: Sequence[str]) -> None:
-    command = [*_enter(pid, "--net"), "ip", "-batch", "-"]
-    done = subprocess.run(
-        command,
-        input="".join(f"{line}\n" for line in lines),
-        capture_output=True,
-        text=True,
-        timeout=_START_S,
-        check=False,
-    )
+    text = "".join(f"{line}\n" for line in lines)
+    _run([*_enter(pid, "--net"), "ip", "-batch", "-"], "ip", _START_S, text)
+
+
+def _run(command: Sequence[str], what: str, limit_s: float, text: str = "") -> None:
+    try:
+        done = subprocess.run(
+            command, input=text, capture_output=True, text=True, timeout=limit_s, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise TucclError(f"{what}: no end after {limit_s:g} s") from None
     if done.returncode != 0:
-        raise TucclError(f"ip: {' '.join(done.stderr.split())[:200]}")
+        raise TucclError(f"{what}: {' '.join(done.stderr.split())[-200:]}")
 
 
 def _unshare(own: Sequence[str], script: Sequence[str], _: Path) -> list[str]:
@@ -433,7 +456,8 @@ def _unshare(own: Sequence[str], script: Sequence[str], _: Path) -> list[str]:
 def _bwrap(own: Sequence[str], script: Sequence[str], _: Path) -> list[str]:
     flags = [f"--unshare-{name}" for name in own if name != "mount"]
     proc = ["--proc", "/proc"] if "pid" in own else []
-    return ["bwrap", "--bind", "/", "/", "--dev-bind", "/dev", "/dev", *proc, *flags, *script]
+    mounts = ["--bind", "/", "/", "--dev-bind", "/dev", "/dev", *proc]
+    return ["bwrap", "--die-with-parent", *mounts, *flags, *script]
 
 
 def _runc(own: Sequence[str], script: Sequence[str], bundle: Path) -> list[str]:

@@ -26,6 +26,7 @@ ROOT = Path("/run/tuccl/emulate")
 HOSTS_FOLDER = Path("/etc/netns")  # ip netns exec shows /etc/netns/NAME/hosts as /etc/hosts
 
 SHARED_MEMORY = Path("/dev/shm")
+CELLS = "cells"  # a file in the folders of cells, which are no emulations
 
 _NAME = re.compile(r"[0-9]{1,10}-[0-9a-f]{8}")
 _UNBORN = ".new-"
@@ -86,7 +87,8 @@ def write_file(path: Path, content: bytes, mode: int = 0o600) -> Path:
 
 def running() -> list[Path]:
     """Return the folders of the emulations whose owners live."""
-    return [path for path in _folders() if not _is_left(path)]
+    each = (path for path in _folders() if not (path / CELLS).exists())
+    return [path for path in each if not _is_left(path)]
 
 
 def clear_leftovers() -> list[str]:

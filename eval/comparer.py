@@ -31,7 +31,7 @@ from tuccl.runtime import (
     time_baseline,
 )
 from tuccl.runtime.backends import Backend, executor_on
-from tuccl.runtime.baseline import time_nccl
+from tuccl.runtime.baseline import LIBRARIES_BASELINE, time_nccl
 from tuccl.runtime.executors.paired_timing import paired_timings
 from tuccl.runtime.nccl.versions import nccl_release
 from tuccl.synth import BoundKind, Collective, bound
@@ -100,7 +100,7 @@ def _comparer(
     nccl_version: str | None,
 ) -> _Comparer:
     """Return what times the rows; the arguments are checked first."""
-    known = (*BASELINES, SYMMETRIC_BASELINE)
+    known = (*BASELINES, SYMMETRIC_BASELINE, LIBRARIES_BASELINE)
     if unknown := [b for b in baselines or () if b not in known]:
         names = ", ".join(known)
         raise InputError(f"baseline {unknown[0][:30]!r}: expected one of {names}")

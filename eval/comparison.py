@@ -135,7 +135,7 @@ def bound_over(loop: StepLoop) -> BoundKind:
     >>> bound_over(StepLoop(multicast=True)), bound_over(StepLoop())
     ('switches', 'links')
     """
-    of_nccl = loop.runtime_choice and (
+    of_nccl = (loop.runtime_choice and not loop.library) and (
         loop.nccl is None or loop.nccl.algorithm not in ("Ring", "Tree", "PAT")
     )
     return "switches" if loop.multicast or of_nccl else "links"

@@ -19,6 +19,7 @@ from tuccl.runtime.jobs.launch import cache_folder
 from tuccl.runtime.jobs.launcher import job_launcher
 from tuccl.runtime.mscclpp import ExecutorTest, MscclppExecutor, find_executor_test
 from tuccl.runtime.nccl_tests import NcclTests, NcclTestsExecutor, find_nccl_tests
+from tuccl.runtime.probing import local_context
 from tuccl.topology import Topology
 from tuccl.topology.machines import as_topology
 from tuccl.units import Size, size_bytes
@@ -43,7 +44,9 @@ def _mscclpp(topology: Topology) -> Executor:
 
 BACKENDS: dict[str, Backend] = {
     "sim": SimExecutor,
-    "mpi": lambda topology: MpiExecutor(topology.ranks, find_mpi(None), effort=_ONE_RUN),
+    "mpi": lambda topology: MpiExecutor(
+        topology.ranks, find_mpi(None), effort=_ONE_RUN, context=local_context(topology.ranks)
+    ),
     "loopback": lambda topology: LoopbackExecutor(topology.ranks, effort=_ONE_RUN),
     "cuda": lambda topology: CudaExecutor(topology.ranks, effort=_ONE_RUN),
     "nccl-tests": _nccl_tests,

@@ -11,7 +11,7 @@ from tuccl.topology.fabric import join_hosts
 from tuccl.topology.graph import Link, Node, Topology, quoted
 from tuccl.topology.subset import keep_gpus
 
-_PORT = "veth"
+_PORT, _PORT_GBS = "veth", 10.0  # nominal: a signature does not hang on what was measured
 
 
 def split_into_cells(
@@ -42,7 +42,7 @@ def split_into_cells(
         raise InputError(f"cells of ranks {order}: expected each of 0 to {host.ranks - 1} once")
     if len(cells) == 1:
         return host
-    parts = [_with_port(keep_gpus(host, cell), gbs) for cell in cells]
+    parts = [_with_port(keep_gpus(host, cell)) for cell in cells]
     names = [f"cell{number}" for number in range(len(cells))]
     joined, _ = join_hosts(parts, names)
     measured = {"latency": latency_us / 2, "measured": gbs, "source": "measured by TCP"}
@@ -59,14 +59,14 @@ def split_into_cells(
     )
 
 
-def _with_port(part: Topology, gbs: float) -> Topology:
+def _with_port(part: Topology) -> Topology:
     """Return a cell with a port in place of its NICs, which each GPU reaches by itself."""
     nics = {node.id for node in part.nodes if node.kind == "nic"}
     nodes = [node for node in part.nodes if node.id not in nics]
     links = [link for link in part.links if not {link.src, link.dst} & nics]
-    port = Node(_PORT, "nic", host=part.gpus[0].host, model=_PORT, port_gbs=gbs)
+    port = Node(_PORT, "nic", host=part.gpus[0].host, model=_PORT, port_gbs=_PORT_GBS)
     links += [
-        Link(gpu.id, _PORT, "pcie", gbs, 0.0, duplex=True, assumed=True, source="its port's")
+        Link(gpu.id, _PORT, "pcie", _PORT_GBS, 0.0, duplex=True, assumed=True, source="none")
         for gpu in part.gpus
     ]
     return msgspec.structs.replace(part, nodes=(*nodes, port), links=tuple(links))

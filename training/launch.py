@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from tuccl.emulation import Cells, Emulation
-from tuccl.errors import TucclError, Unavailable
+from tuccl.errors import InputError, TucclError, Unavailable
 from tuccl.training.job import JOB_FILE, RESULTS_FILE, Job, MethodResult
 
 _POLL_S = 0.05
@@ -52,6 +52,8 @@ def run_job(
         if table is not None:
             environment["TUCCL_TABLE"] = str(table.resolve())
         prefixes = [[]] * job.processes if location is None else location.commands
+        if len(prefixes) < job.processes:
+            raise InputError(f"{job.processes} processes: expected at most {len(prefixes)} there")
         ranks = []
         for rank, prefix in enumerate(prefixes[: job.processes]):
             log = stack.enter_context((folder / f"rank{rank}.log").open("wb"))

@@ -30,7 +30,7 @@ from tuccl.emulation.executor import EmulatedExecutor
 from tuccl.errors import Infeasible, TucclError
 from tuccl.program import Knobs, verify
 from tuccl.runtime import Effort, find_mpi
-from tuccl.runtime.libraries import LIBRARIES, libraries_beside
+from tuccl.runtime.libraries import LIBRARIES, start_libraries
 from tuccl.sketches import full_mesh
 from tuccl.synth import (
     METHODS,
@@ -256,7 +256,7 @@ def main() -> None:
         emulation = stack.enter_context(Emulation(c.topology, c.scale))
         mpi = replace(find_mpi(), as_shipped=not args.sent)
         ours = stack.enter_context(EmulatedExecutor(emulation, mpi))
-        peers, missing = libraries_beside(
+        peers, missing = start_libraries(
             ours, emulation.launch, tuple(args.peers.split(",")), stack
         )
         for why in missing:

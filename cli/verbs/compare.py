@@ -31,6 +31,7 @@ from tuccl.runtime import (
     baselines_on,
     load_table,
 )
+from tuccl.runtime.baseline import LIBRARIES_BASELINE
 
 EXAMPLE = "tuccl compare table/ --on sim --baseline both --report report.html"
 _BASELINES = {
@@ -144,7 +145,8 @@ def compare_cross(args: argparse.Namespace, table: Table, sizes: list[int] | Non
 def baselines_of(args: argparse.Namespace, executor: Executor) -> Sequence[str]:
     """Return the baselines that --baseline names and the executor can time."""
     able = baselines_on(executor)
-    baselines = [b for b in _BASELINES[args.baseline] if b in able]
+    own = [LIBRARIES_BASELINE] if executor.libraries else []
+    baselines = own + [b for b in _BASELINES[args.baseline] if b in able]
     if args.baseline == "both" and "msccl-best" not in able:
         baselines.append("msccl-default-robust")  # the strongest that it can time
     return baselines or _BASELINES[args.baseline]

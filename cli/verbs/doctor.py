@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--regime",
         metavar="NAME",
         help="with --transports: ranks in containers of this machine (bare, shared, container, "
-        "cross, cross-ipc; needs root)",
+        "cross, cross-ipc, vm; needs root)",
     )
     add_json(parser)
 

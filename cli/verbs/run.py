@@ -133,7 +133,7 @@ def run(args: argparse.Namespace) -> int:
         stored, note = None, f"the machine changed since the table was tuned: {changes[0]}"
     context = stored.lookup.context if stored is not None else None
     if stored is not None and here and context and (why := context.difference(here)):
-        stored, note = None, f"{args.table}: {why}{fitting(Path(args.table), here)}"
+        stored, note = None, f"{args.table}: {why}{fitting_table(Path(args.table), here)}"
     warn([note] if note else [])
     if stored is None:
         warn(["CMD runs without the table, on the runtime's defaults; run `tuccl tune` again"])
@@ -154,12 +154,12 @@ def context_here(file: str) -> JobContext:
     return read_transports(read_bounded(file, 1 << 24), printable_path(file)).context
 
 
-def fitting(folder: Path, here: JobContext) -> str:
+def fitting_table(folder: Path, here: JobContext) -> str:
     """Return which table beside ``folder`` is for the job's ranks, as the end of a sentence."""
     for file in sorted(folder.resolve().parent.glob("*/table.json")):
         try:
             context = load_table(file.parent).lookup.context
-        except InputError:
+        except (InputError, OSError):
             continue
         if context and not context.difference(here):
             return f"; {file.parent} fits: --table {file.parent}"

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from tuccl.runtime.baseline.defaults import (
         BASELINES,
         BEST_BASELINES,
+        LIBRARIES_BASELINE,
         SYMMETRIC_BASELINE,
         baselines_on,
         time_baseline,
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BASELINES",
     "BEST_BASELINES",
+    "LIBRARIES_BASELINE",
     "SYMMETRIC_BASELINE",
     "baselines_on",
     "collective_stub",

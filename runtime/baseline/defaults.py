@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
-from tuccl.errors import InputError
+from tuccl.errors import InputError, Stuck
 from tuccl.program import Knobs, Program
 from tuccl.runtime.executors.executor import RUNTIME_CHOICE, WINDOWS, Executor
 from tuccl.runtime.nccl.versions import NCCL_VERSION
@@ -60,7 +61,8 @@ def time_baseline(
     - ``nccl-symmetric``: on nccl-tests, NCCL on buffers registered as symmetric windows.
     - ``msccl-default``: the paper's baseline, one channel under Simple; ``msccl-default-robust``
       the same mesh with all-pairs programs.
-    - ``libraries``: the fastest of Gloo and the MPIs that run on the same ranks.
+    - ``libraries``: the fastest of Gloo and the MPIs that run on the same ranks; where none of
+      them can, ``msccl-default-robust``.
     - ``msccl-best``: the fastest of the programs that ship with MSCCL, under the knobs that suit
       the size, and of NCCL's own choice, which MSCCL falls back to.
 
@@ -91,8 +93,13 @@ def time_baseline(
             )
             for name in executor.libraries
         ]
-        timed = [own.timed(own.on(executor, nbytes, root=root, repeats=repeats)) for own in each]
-        return min(timed, key=lambda own: own.timing.us)
+        timed = []
+        for own in each:
+            with suppress(InputError, Stuck):  # it has no such collective, or fails here
+                timed.append(own.timed(own.on(executor, nbytes, root=root, repeats=repeats)))
+        if timed:
+            return min(timed, key=lambda own: own.timing.us)
+        kind = "msccl-default-robust"
     if kind == "nccl":
         return time_nccl(executor, topology, call, nbytes, repeats=repeats, version=version)
     if kind in BEST_BASELINES:

@@ -14,8 +14,8 @@ from tuccl.runtime.executors.mpi_launch import Launch, usual_launch
 from tuccl.runtime.executors.mpi_workers import Workers
 from tuccl.runtime.table.context import JobContext
 
-LibraryTime = Callable[[str, int, int, int], Timing]
-"""Times a library's collective by its name, bytes of the whole array, root and runs."""
+LibraryTime = Callable[[str, int, int, int, int], Timing]
+"""Times a library's collective by name, bytes of the whole array, root, runs, us of rest before."""
 
 
 class MpiExecutor(CpuExecutor):
@@ -132,9 +132,11 @@ class MpiExecutor(CpuExecutor):
         """
         if not loop.library:
             return super().time(program, knobs, nbytes, root=root, repeats=repeats, loop=loop)
-        return self._libraries[loop.library](program.collective, nbytes, root, repeats)
+        return self._libraries[loop.library](
+            program.collective, nbytes, root, repeats, self.pause_us
+        )
 
-    def beside(self, libraries: Mapping[str, LibraryTime]) -> None:
+    def set_libraries(self, libraries: Mapping[str, LibraryTime]) -> None:
         """Time the defaults by these libraries on the same ranks from now on."""
         self._libraries, self.libraries = libraries, tuple(libraries)
         self.default_baseline = "libraries" if libraries else type(self).default_baseline

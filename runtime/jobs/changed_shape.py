@@ -156,7 +156,8 @@ def _tables(
     fit = []
     for table in tables:
         context = table.lookup.context
-        if here and context and (why := context.difference(here)):
+        why = context.difference(here) if context and here else ""
+        if why and here and table.lookup.ranks == len(here.quota_cpus):
             bad = f"{table.folder}: {why}"
         elif table.lookup.dialect not in without:
             fit.append(table)

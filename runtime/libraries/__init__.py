@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from tuccl.lazy import make_lazy
 
 if TYPE_CHECKING:
-    from tuccl.runtime.libraries.beside import libraries_beside
     from tuccl.runtime.libraries.library import LIBRARIES, Library, LibraryCall
+    from tuccl.runtime.libraries.start import start_libraries
 
-__all__ = ["LIBRARIES", "Library", "LibraryCall", "libraries_beside"]
+__all__ = ["LIBRARIES", "Library", "LibraryCall", "start_libraries"]
 
 make_lazy(__name__)

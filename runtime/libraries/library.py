@@ -1,7 +1,7 @@
 """Other libraries' collectives on the same ranks: those of MPI and of Gloo.
 
-A library answers the same calls as our programs do, with its data checked, so that its times stand
-next to theirs (docs/howto/run-on-cpus.md).
+A library answers the same calls as our programs do, so that its times stand next to theirs
+(docs/howto/run-on-cpus.md); its data are checked where a call says so.
 """
 
 from __future__ import annotations
@@ -86,8 +86,12 @@ class Library:
         """
         return [read_result(text) for text in self.ask(call.text)]
 
-    def time(self, collective: str, nbytes: int, root: int, repeats: int) -> Timing:
+    def time(
+        self, collective: str, nbytes: int, root: int, repeats: int, pause_us: int = 0
+    ) -> Timing:
         """Return the time of its own choice of algorithm: the median of runs after one to warm up.
+
+        All ranks rest for ``pause_us`` before a run. It stands for both placements.
 
         Raises:
             InputError: it lacks the collective.
@@ -95,9 +99,12 @@ class Library:
         """
         if not self.algorithms(collective):
             raise InputError(f"{self.name} has no {collective}")
-        call = LibraryCall(collective, "auto", nbytes, root=root, warmup=1, timed=repeats)
+        call = LibraryCall(
+            collective, "auto", nbytes, root=root, warmup=1, timed=repeats, pause_us=pause_us
+        )
         times = [max(run) for run in zip(*(r.times_us for r in self.run(call)), strict=True)]
-        return Timing(median(times), None, tuple(times), "mpi", runs=len(times))
+        us, each = median(times), tuple(times)
+        return Timing(us, us, each, "mpi", samples_us_ip=each, runs=len(times))
 
 
 class LibraryRanks(MpiExecutor):

@@ -125,7 +125,7 @@ class JobTransports(msgspec.Struct, frozen=True):
 
 def context_of(ranks: Sequence[RankFacts]) -> JobContext:
     """Return what ranks share by what each of them sees, which is all but CMA."""
-    keys_of: dict[str, list[tuple[object, ...]]] = {
+    keys_of: dict[str, list[tuple[str | int | None, ...]]] = {
         "kernel": [(f.boot_id,) for f in ranks],
         "hostname": [(f.boot_id, f.hostname) for f in ranks],
         "/dev/shm": [(f.boot_id, f.shm_device) for f in ranks],
@@ -135,13 +135,20 @@ def context_of(ranks: Sequence[RankFacts]) -> JobContext:
     shares = {}
     for name, keys in keys_of.items():
         first: dict[tuple[object, ...], int] = {}
-        shares[name] = tuple(first.setdefault(key, rank) for rank, key in enumerate(keys))
+        shares[name] = tuple(
+            first.setdefault(key, rank) if all(key) else rank for rank, key in enumerate(keys)
+        )
     return JobContext(shares, tuple(f.quota_cpus for f in ranks))
 
 
 def local_facts() -> RankFacts:
     """Return the facts of this process."""
     return msgspec.convert(agent.facts(), RankFacts)
+
+
+def local_context(ranks: int) -> JobContext:
+    """Return what ``ranks`` processes beside this one share."""
+    return context_of([local_facts()] * ranks)
 
 
 def probe_transports(
@@ -221,12 +228,9 @@ def read_transports(data: bytes, where: str) -> JobTransports:
             f"{where}: {decode_reason(error, JobTransports)}; expected the output of "
             "tuccl doctor --transports --json"
         ) from None
-    for pair in found.pairs:
-        a, b = pair.ranks
-        if not 0 <= a < b < len(found.ranks):
-            raise InputError(
-                f"{where}: ranks {a} and {b}: expected two of {len(found.ranks)}, rising"
-            )
+    ranks = len(found.ranks)
+    if [pair.ranks for pair in found.pairs] != list(combinations(range(ranks), 2)):
+        raise InputError(f"{where}: expected each two of {ranks} ranks once, in order")
     return found
 
 

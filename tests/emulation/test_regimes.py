@@ -17,12 +17,14 @@ import pytest
 from tests.conftest import Tuccl
 from tuccl.emulation import Cells, CellsExecutor, guest, netns
 from tuccl.emulation.regimes import REGIMES
-from tuccl.emulation.running import ROOT, clear_leftovers
+from tuccl.emulation.running import ROOT, SHARED_MEMORY, clear_leftovers
 from tuccl.errors import InputError, Unavailable
 from tuccl.program import Knobs
+from tuccl.runtime import load_table
 from tuccl.runtime.executors.measure import Effort, Operands
 from tuccl.runtime.executors.mpi_find import Mpi, find_mpi
 from tuccl.runtime.libraries.library import GlooRanks, LibraryCall, MpiRanks
+from tuccl.runtime.probing import local_facts
 from tuccl.runtime.table.context import JobContext
 from tuccl.synth import Collective, lower, msccl_default
 from tuccl.topology import keep_gpus, load_profile
@@ -91,7 +93,7 @@ def test_two_ranks_share_what_their_regime_says(
     context = contexts[regime]
     shared = {name for name, first in context.shares.items() if first == (0, 0)}
     assert {name.removesuffix(" namespace") for name in shared} == SHARED[regime]
-    assert context.quota_cpus == (None, None)
+    assert context.quota_cpus == (local_facts().quota_cpus,) * 2
 
 
 @pytest.mark.parametrize("tool", TOOLS)
@@ -144,13 +146,28 @@ def test_gloo_is_right_in_cells(regime: str) -> None:
             assert [rank.wrong for rank in results] == [0, 0]
 
 
-def namespaces() -> set[str]:
-    found = set()
+def namespaces() -> dict[int, set[str]]:
+    """Return the namespaces of each process of this machine."""
+    found = {}
     for folder in Path("/proc").glob("[0-9]*/ns"):
         try:
-            found |= {str(each.readlink()) for each in folder.iterdir()}
+            found[int(folder.parent.name)] = {str(each.readlink()) for each in folder.iterdir()}
         except OSError:  # it has ended
             continue
+    return found
+
+
+def started_by(owner: int) -> set[int]:
+    """Return the processes that a process has started, and those that they have."""
+    parents = {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(file.parent.name)] = int(file.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+    found: set[int] = set()
+    while more := {pid for pid, parent in parents.items() if parent in found | {owner}} - found:
+        found |= more
     return found
 
 
@@ -167,27 +184,30 @@ def namespaces() -> set[str]:
 )
 def test_nothing_survives_a_kill(regime: str, tool: str, after_s: float) -> None:
     cells(regime, tool=tool)
-    before = namespaces(), set(Path("/dev/shm").iterdir()), Path("/proc/mounts").read_text()
     owner = subprocess.Popen(
         [sys.executable, "-c", OWNER, regime, tool], stdout=subprocess.PIPE, text=True
     )
     assert owner.stdout is not None
     if after_s:
+        while not started_by(owner.pid):
+            time.sleep(0.05)
         time.sleep(after_s)  # while the virtual machines start
     else:
         assert owner.stdout.readline() == "up\n"
-        assert namespaces() - before[0]
+    ours = namespaces()[os.getpid()]
+    pids = started_by(owner.pid)
+    own = set().union(*(names for pid, names in namespaces().items() if pid in pids)) - ours
+    assert own
     owner.kill()
     owner.wait()
     owner.stdout.close()
     until = time.monotonic() + 20
-    while time.monotonic() < until and namespaces() - before[0]:
+    while time.monotonic() < until and own & set().union(*namespaces().values()):
         time.sleep(0.05)
-    assert not namespaces() - before[0]
+    assert not own & set().union(*namespaces().values())
     clear_leftovers()
-    assert not list(ROOT.glob(f"{owner.pid}-*"))
-    after = namespaces(), set(Path("/dev/shm").iterdir()), Path("/proc/mounts").read_text()
-    assert not after[1] - before[1] and after[2] == before[2]
+    for folder in (ROOT, SHARED_MEMORY):
+        assert not [each for each in folder.iterdir() if f"{owner.pid}-" in each.name]
 
 
 def test_bad_regimes_and_tools_are_refused(tuccl: Tuccl) -> None:
@@ -219,6 +239,8 @@ def virtual_machine() -> Iterator[socket.socket]:
                     break
                 except OSError:
                     time.sleep(0.05)
+            else:
+                pytest.fail("it does not listen")
             with line:
                 yield line
         finally:
@@ -238,7 +260,7 @@ def test_a_virtual_machine_hangs_up_on_strangers(
 
 
 def test_commands_run_in_a_virtual_machine(virtual_machine: socket.socket) -> None:
-    text = b'{"words": ["cat"], "environment": {"PATH": "/usr/bin:/bin"}}'
+    text = b'{"id": "1", "words": ["cat"], "environment": {"PATH": "/usr/bin:/bin"}}'
     virtual_machine.sendall(b"a" * 32 + len(text).to_bytes(4, "big") + text + b"as it came")
     virtual_machine.shutdown(socket.SHUT_WR)
     assert virtual_machine.recv(100, socket.MSG_WAITALL) == b"as it came"
@@ -253,7 +275,15 @@ def test_tune_names_the_library_that_won_and_run_refuses_the_table_elsewhere(
     call = ("tune", machine, "-c", "broadcast", "-s", "64K", "--on", "mpi", "--budget", 4)
     answer = tuccl(*call, "--regime", "cross", "--libraries", "openmpi", "-o", cross)
     assert answer.code == 0 and "against libraries" in answer.out
-    assert '"openmpi there"' in (cross / "table.json").read_text()
+    compared = tuccl("compare", cross, "--on", "mpi", "--regime", "cross", "--libraries", "openmpi")
+    assert compared.code in (0, 1) and "vs libraries" in compared.out
+    again = tuccl(
+        *call[:3], "reduce", *call[4:], "--regime", "cross", "--libraries", "openmpi", "-o", cross
+    )
+    assert again.code == 0, again.err  # which no library has, and the table keeps the broadcast
+    assert {entry.collective for entry in load_table(cross).entries} == {"broadcast", "reduce"}
+    other = tuccl("tune", cross / "topology.json", *call[2:], "--regime", "bare", "-o", bare)
+    assert other.code == 2 and "regime bare [[0, 1, 2, 3]]" in other.err
     here = tmp_path / "ranks.json"
     answer = tuccl("doctor", "--transports", "--ranks", 4, "--json")
     here.write_text(answer.out)
@@ -274,3 +304,14 @@ def test_libraries_that_cannot_be_are_refused(tuccl: Tuccl, tmp_path: Path) -> N
     assert answer.code == 2 and "--libraries nccl: expected" in answer.err
     answer = tuccl(*call, "--libraries", "gloo")
     assert answer.code == 2 and "only --on mpi" in answer.err
+
+
+def test_a_command_in_a_virtual_machine_ends_as_it_would_here() -> None:
+    with cells("vm", 1) as one:
+        [words] = one.commands
+        ran = [
+            subprocess.run([*words, *command], capture_output=True, text=True, check=False)
+            for command in (["sh", "-c", "echo here; exit 7"], ["no-such-command"], ["cat"])
+        ]
+    assert [each.returncode for each in ran] == [7, 127, 0]
+    assert ran[0].stdout == "here\n" and "no-such-command" in ran[1].stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import tempfile
 import zlib
 from collections.abc import Sequence
@@ -44,7 +45,8 @@ def present_tables(
     Raises:
         dist.DistStoreError: a rank did not answer within the store's time.
     """
-    facts = msgspec.json.encode(local_facts()).decode()
+    # Where the user names hosts, what ranks share is not compared.
+    facts = "" if os.environ.get("TUCCL_HOSTID") else msgspec.json.encode(local_facts()).decode()
     store.set(f"host/{rank}", f"{host_name()}\n{namespaces()}\n{facts}")
     if rank != 0:
         return options.tables, ""
@@ -117,14 +119,15 @@ def vote(
     return None
 
 
-def _hosts(store: dist.Store, size: int) -> tuple[list[str], JobContext]:
-    """Return the host of each rank, and what ranks share.
+def _hosts(store: dist.Store, size: int) -> tuple[list[str], JobContext | None]:
+    """Return the host of each rank, and what ranks share, None where that is not compared.
 
     Containers that share neither namespace are hosts.
     """
     answers = [store.get(f"host/{rank}").decode().split("\n", 2) for rank in range(size)]
     ranks = [(host, frozenset(names.split(" "))) for host, names, _ in answers]
-    here = context_of([msgspec.json.decode(facts, type=RankFacts) for _, _, facts in answers])
+    known = [msgspec.json.decode(facts, type=RankFacts) for _, _, facts in answers if facts]
+    here = context_of(known) if len(known) == size else None
     parts: dict[str, list[frozenset[str]]] = {}
     for host, own in ranks:
         others = parts.get(host, [])
@@ -138,12 +141,14 @@ def _hosts(store: dist.Store, size: int) -> tuple[list[str], JobContext]:
     return [name(host, own) for host, own in ranks], here
 
 
-def _unfit(table: Table, hosts: Sequence[str], here: JobContext) -> str:
+def _unfit(table: Table, hosts: Sequence[str], here: JobContext | None) -> str:
     """Return why the table is not for ranks on ``hosts`` that share what is ``here``."""
     if table.lookup.ranks != len(hosts):
         return ""
     context = table.lookup.context
-    return split_host(table.topology, hosts) or (context.difference(here) if context else "")
+    return split_host(table.topology, hosts) or (
+        context.difference(here) if context and here else ""
+    )
 
 
 def _offer(tables: Sequence[str | Path], size: int, note: str) -> tuple[bytes, Path]:

@@ -13,7 +13,7 @@ from tuccl.runtime.executors.mpi_launch import Launch
 from tuccl.runtime.libraries.library import GlooRanks, Library, LibraryRanks, MpiRanks
 
 
-def libraries_beside(
+def start_libraries(
     executor: MpiExecutor,
     launch: Callable[[Mpi], Launch],
     names: tuple[str, ...],
