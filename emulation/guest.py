@@ -36,7 +36,7 @@ def run_commands(address: str, token: bytes) -> None:
     started: dict[object, subprocess.Popen[bytes]] = {}
 
     def start(line: socket.socket, order: dict[str, object]) -> None:
-        if "words" not in order:  # a client asks how its command ended
+        if "words" not in order:  # a client wants the exit code of its command
             process = started.get(order["id"])
             while process and process.pid not in _ended:
                 time.sleep(_POLL_S)

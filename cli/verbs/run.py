@@ -87,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "is another than the table's; warns if measured rates drifted",
     )
     parser.add_argument(
-        "--transports",
+        "--context",
         metavar="FILE",
         help="what `tuccl doctor --transports --json` printed for the job's ranks: CMD starts "
         "without a table that was tuned where ranks shared other things",
@@ -121,7 +121,7 @@ def run(args: argparse.Namespace) -> int:
     if shutil.which(command[0]) is None:
         raise InputError(f"{command[0][:80]!r} cannot be started: there is no such command")
     now = topology_of(args.topology) if args.topology else None
-    here = context_here(args.transports) if args.transports else None
+    here = context_here(args.context) if args.context else None
     several = not is_table(args.table)
     if not several and (args.elastic or args.hosts):
         raise InputError(f"--elastic, --hosts: {args.table} is one table; name the folder it is in")

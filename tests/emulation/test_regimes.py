@@ -287,12 +287,12 @@ def test_tune_names_the_library_that_won_and_run_refuses_the_table_elsewhere(
     here = tmp_path / "ranks.json"
     answer = tuccl("doctor", "--transports", "--ranks", 4, "--json")
     here.write_text(answer.out)
-    run = ("run", "--table", cross, "--transports", here, "--", "printenv", "TUCCL_TABLE")
+    run = ("run", "--table", cross, "--context", here, "--", "printenv", "TUCCL_TABLE")
     answer = tuccl(*run)
     assert answer.code == 1 and "ranks 0 and 1 did not share hostname" in answer.err
     assert tuccl(*call, "-o", bare).code == 0
     assert f"{bare} fits: --table {bare}" in tuccl(*run).err
-    several = ("run", "--table", tmp_path, "--transports", here, "--", "printenv", "TUCCL_TABLE")
+    several = ("run", "--table", tmp_path, "--context", here, "--", "printenv", "TUCCL_TABLE")
     assert tuccl(*several).out.strip() == str(bare)
 
 

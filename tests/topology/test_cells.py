@@ -31,6 +31,7 @@ def test_cells_are_hosts_whose_ranks_keep_their_numbers(cells: list[tuple[int, .
             assert path.bandwidth == 1.5
             assert path.latency == pytest.approx(20.0)
     assert signature(split) != signature(HOST)
+    assert signature(split) == signature(split_into_cells(HOST, cells, 0.7, 35.0))
 
 
 def test_cells_share_their_port_and_the_bound_sees_it() -> None:
