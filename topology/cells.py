@@ -45,8 +45,8 @@ def split_into_cells(
     parts = [_with_port(keep_gpus(host, cell)) for cell in cells]
     names = [f"cell{number}" for number in range(len(cells))]
     joined, _ = join_hosts(parts, names)
-    measured = {"bandwidth": gbs, "measured": gbs, "latency": latency_us / 2}
-    measured |= {"source": "measured by TCP"}
+    measured: dict[str, float | str] = {"bandwidth": gbs, "measured": gbs}
+    measured |= {"latency": latency_us / 2, "source": "measured by TCP"}
     links = [
         msgspec.structs.replace(link, **measured, assumed=False) if link.kind == "network" else link
         for link in joined.links
