@@ -330,7 +330,8 @@ def remains() -> set[str]:
     for process in Path("/proc").glob("[0-9]*"):
         try:
             found |= {str(each.readlink()) for each in (process / "ns").iterdir()}
-            if b"tuccl" in (words := (process / "cmdline").read_bytes()):
+            words = (process / "cmdline").read_bytes()
+            if b"/run/tuccl/" in words or b"/tmp/tuccl-" in words:
                 found.add(words.decode("utf-8", "replace")[:200])
         except OSError:
             continue

@@ -24,6 +24,7 @@ _COMMANDS, _SOCKETS = 7700, 7701  # ports
 _LENGTH = struct.Struct("!I")
 _MOST = 1 << 20
 _POLL_S = 0.02
+_ALIVE = 3  # seconds until a silent connection is tried, between tries, and how many
 _NOT_STARTED = 127  # as a shell's
 _ended: dict[int, int] = {}  # exit codes of the children of a virtual machine's first process
 _START_S = 30.0
@@ -85,9 +86,13 @@ def enter(address: str, token: bytes, words: list[str]) -> None:
             line.shutdown(socket.SHUT_WR)
 
     threading.Thread(target=send, daemon=True).start()
-    with contextlib.suppress(ConnectionResetError):  # it left input unread
+    try:
         while data := line.recv(_PIECE):
             os.write(1, data)
+    except ConnectionResetError:
+        pass  # it left input unread
+    except OSError:
+        os._exit(_NOT_STARTED)  # its kernel is gone
     code = _connected(address, _COMMANDS, token, {"id": number}).recv(1)
     os._exit(code[0] if code else _NOT_STARTED)
 
@@ -124,6 +129,10 @@ def _connected(address: str, port: int, token: bytes, order: dict[str, object]) 
             time.sleep(0.05)
     line.settimeout(None)
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # A virtual machine that is killed says nothing more.
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT):
+        line.setsockopt(socket.IPPROTO_TCP, option, _ALIVE)
     text = json.dumps(order).encode()
     line.sendall(token + _LENGTH.pack(len(text)) + text)
     return line

@@ -41,9 +41,10 @@ SHARED = {
     "vm": set(),
 }
 OWNER = """
-import sys, time
+import subprocess, sys, time
 from tuccl.emulation import Cells
 with Cells(sys.argv[1], 2, sys.argv[2]) as cells:
+    subprocess.Popen([*cells.commands[1], "sleep", "60"])
     print("up", flush=True)
     time.sleep(60)
 """
