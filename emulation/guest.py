@@ -7,9 +7,11 @@ does not begin with the token in the file that is named.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import secrets
+import signal
 import socket
 import struct
 import subprocess
@@ -23,6 +25,7 @@ TOKEN_BYTES = 32
 _COMMANDS, _SOCKETS = 7700, 7701  # ports
 _LENGTH = struct.Struct("!I")
 _MOST = 1 << 20
+_PR_SET_PDEATHSIG = 1
 _POLL_S = 0.02
 _ALIVE = 3  # seconds until a silent connection is tried, between tries, and how many
 _NOT_STARTED = 127  # as a shell's
@@ -74,7 +77,11 @@ def carry_sockets(address: str, token: bytes) -> None:
 
 
 def enter(address: str, token: bytes, words: list[str]) -> None:
-    """Run a command in the virtual machine at ``address``, with our input and output."""
+    """Run a command in the virtual machine at ``address``, with our input and output.
+
+    It ends with our parent, as what it runs does.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     number = secrets.token_hex(8)
     order: dict[str, object] = {"id": number, "words": words, "environment": dict(os.environ)}
     line = _connected(address, _COMMANDS, token, order)

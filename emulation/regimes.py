@@ -50,6 +50,7 @@ _GUEST = Path(guest.__file__)
 _DEVICE = "eth0"
 _HEAD = "10.78.0.254"  # where launchers start
 _MACHINE_MB = 2048
+_WITH_OWNER = ("setpriv", "--pdeathsig", "KILL", "--")  # ends with the thread that starts it
 _START_S = 20.0
 _MOST_RANKS = 32
 # $1: a file for /etc/hosts, or nothing; $2: the host name, or nothing; $3: whether /dev/shm is its
@@ -175,7 +176,7 @@ class Cells:
         if not self._pids:
             return [[] for _ in range(self.ranks)]
         if self._virtual:
-            at_head = _enter(self._head, "--net")
+            at_head = [*_WITH_OWNER, *_enter(self._head, "--net")]
             return [[*at_head, *self._guest("enter", h.nics[0].address)] for h in self._plan.hosts]
         each = self._pids if self.regime.cell_per_rank else self._pids * self.ranks
         return [_enter(pid) for pid in each]
@@ -190,7 +191,7 @@ class Cells:
         words = ("env", *(f"{name}={value}" for name, value in environment.items()))
         if self._joined:
             # A launcher that waits for cells which are gone would wait for ever.
-            head = ("setpriv", "--pdeathsig", "KILL", "--", *_enter(self._head, "--net"))
+            head = (*_WITH_OWNER, *_enter(self._head, "--net"))
             launch = emulated_launch(mpi, self._plan, head, environment)
             carried = tuple(self._guest("with-socket", _HEAD)) if self._virtual else ()
             return Launch(launch.launcher, tuple((*words, *carried) for words in launch.prefixes))
@@ -298,8 +299,7 @@ class Cells:
         command = [*_enter(self._head, "--net"), *self._guest("carry-sockets", _HEAD)]
         self._held.append(subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True))
         for words in self.commands:  # which wait until it is up
-            until_up = ["setpriv", "--pdeathsig", "KILL", "--", *words, "true"]
-            _run(until_up, "a virtual machine does not start", 4 * _START_S)
+            _run([*words, "true"], "a virtual machine does not start", 4 * _START_S)
 
     def _machine(self, host: EmulatedHost, folder: RunFolder) -> list[str]:
         return [
