@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -248,32 +247,42 @@ def real_executor_of(
     if args.on == "nccl-tests":
         return nccl_tests_executor(args, topology, stack, dialect)
     operands = runtime.Operands(args.datatype, args.op, args.check)
-    if args.on == "mpi" and args.emulate:
-        emulated = emulated_executor(args, topology, operands, stack, effort)
-        return with_libraries(args, emulated, emulated.launch, stack)
-    if args.on == "mpi" and args.regime:
-        stack.enter_context(ended_by_signals())
-        cells = stack.enter_context(emulation.Cells(args.regime, topology.ranks))
-        in_cells = emulation.CellsExecutor(
-            cells, topology, _mpi_of(args), operands=operands, effort=effort
-        )
-        return with_libraries(args, stack.enter_context(in_cells), cells.launch, stack)
     if args.on == "mpi":
-        executor = stack.enter_context(
-            runtime.MpiExecutor(
-                topology.ranks,
-                _mpi_of(args),
-                operands=operands,
-                effort=effort,
-                context=local_context(topology.ranks),
-            )
-        )
-        return with_libraries(args, executor, usual_launch, stack)
+        return mpi_executor(args, topology, operands, stack, effort)
     if args.mpi:
         raise InputError(f"--mpi: --on {args.on} uses none; use --on mpi")
     if args.on == "cuda":
         return stack.enter_context(runtime.CudaExecutor(topology.ranks, operands, effort))
     return runtime.LoopbackExecutor(topology.ranks, operands)
+
+
+def mpi_executor(
+    args: argparse.Namespace,
+    topology: Topology,
+    operands: runtime.Operands,
+    stack: ExitStack,
+    effort: runtime.Effort | None,
+) -> runtime.MpiExecutor:
+    """Return an executor over MPI: here, in cells or on an emulated cluster; ``stack`` ends it.
+
+    Raises:
+        InputError: the topology or an option cannot be.
+        Unavailable: there is no such MPI, or this process may not make namespaces.
+    """
+    if args.emulate:
+        emulated = emulated_executor(args, topology, operands, stack, effort)
+        return with_libraries(args, emulated, emulated.launch, stack)
+    mpi = runtime.find_mpi(args.mpi)
+    if args.regime:
+        stack.enter_context(ended_by_signals())
+        cells = stack.enter_context(emulation.Cells(args.regime, topology.ranks))
+        in_cells = emulation.CellsExecutor(cells, topology, mpi, operands=operands, effort=effort)
+        return with_libraries(args, stack.enter_context(in_cells), cells.launch, stack)
+    context = local_context(topology.ranks)
+    executor = runtime.MpiExecutor(
+        topology.ranks, mpi, operands=operands, effort=effort, context=context
+    )
+    return with_libraries(args, stack.enter_context(executor), usual_launch, stack)
 
 
 def with_libraries(
@@ -348,11 +357,6 @@ def cross_simulator(
         return emulated_simulator(args, topology, cross)
     machine = load_machine(args.machine) if args.machine else None
     return runtime.SimExecutor(topology, machine, args.launch_mode, cross=cross)
-
-
-def _mpi_of(args: argparse.Namespace) -> Mpi:
-    """Return the named MPI; as its users run it where its own collectives are timed too."""
-    return replace(runtime.find_mpi(args.mpi), as_shipped=bool(getattr(args, "peers", None)))
 
 
 def _options_given(args: argparse.Namespace, usual: Mapping[str, object]) -> list[str]:
@@ -454,7 +458,7 @@ def emulated_executor(
         InputError: the topology cannot be emulated.
         Unavailable: there is no such MPI, or this process may not make namespaces.
     """
-    mpi = _mpi_of(args)
+    mpi = runtime.find_mpi(args.mpi)
     stack.enter_context(ended_by_signals())
     cross = load_cross_traffic(args.cross) if args.cross else None
     cluster = emulation.Emulation(

@@ -60,7 +60,7 @@ def run_commands(address: str, token: bytes) -> None:
         else:
             started[order["id"]] = process
 
-    threading.Thread(target=_bury, daemon=True).start()
+    threading.Thread(target=_reap, daemon=True).start()
     _serve(address, _COMMANDS, token, start)
 
 
@@ -197,7 +197,7 @@ def _carry(source: socket.socket, sink: socket.socket) -> None:
             line.shutdown(socket.SHUT_RDWR)
 
 
-def _bury() -> None:
+def _reap() -> None:
     """Take the exit codes of children: the first process of a kernel has all orphans."""
     while True:
         with contextlib.suppress(ChildProcessError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import mean, median
@@ -70,6 +70,10 @@ def check_ranks(program: Program, ranks: int) -> None:
         )
 
 
+LibraryTime = Callable[[str, int, int, int, int], Timing]
+"""Times a library's collective by name, bytes of the whole array, root, runs, us of rest before."""
+
+
 class DataExecutor(Executor):
     """Runs programs on real data: what it measures is measured, not simulated."""
 
@@ -89,6 +93,7 @@ class DataExecutor(Executor):
         self._operands = operands or Operands()
         self._effort = effort or Effort()
         self._latency_us = tuple(latency_us)
+        self._library_times: Mapping[str, LibraryTime] = {}
 
     @property
     def pause_us(self) -> int:
@@ -111,10 +116,10 @@ class DataExecutor(Executor):
     ) -> Timing:
         """Return the measured time of ``program`` on the whole array of ``nbytes`` bytes.
 
-        A run takes as long as its slowest rank; all ranks start it together. ``repeats`` is the
-        number of rounds, the samples are their medians, the time is the median of all runs. Each
-        message is held back by its route's latency, and all ranks rest for ``pause_us`` before
-        each run.
+        Where ``loop`` names a library, that of its own collective instead. A run takes as long as
+        its slowest rank; all ranks start it together. ``repeats`` is the number of rounds, the
+        samples are their medians, the time is the median of all runs. Each message is held back by
+        its route's latency, and all ranks rest for ``pause_us`` before each run.
 
         Raises:
             InputError: the program is for another number of ranks, or cannot be run.
@@ -126,6 +131,9 @@ class DataExecutor(Executor):
             raise InputError(f"{nbytes} bytes, {repeats} repeats: expected at least one of each")
         if loop.multicast:
             raise InputError(f"{program.name[:40]!r} needs a multicasting switch: simulated only")
+        if loop.library:
+            measure = self._library_times[loop.library]
+            return measure(program.collective, nbytes, root, repeats, self.pause_us)
         call = self._call(program, knobs, nbytes, root, loop)
         rounds: dict[bool, list[list[float]]] = {}
         wrong, first_wrong = 0, ""

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from tuccl.execution import Call, RankResult
-from tuccl.program import Knobs, Program
-from tuccl.runtime.executors.executor import MSCCL_LOOP, StepLoop, Timing
-from tuccl.runtime.executors.measure import CpuExecutor, Effort, Operands
+from tuccl.runtime.executors.measure import CpuExecutor, Effort, LibraryTime, Operands
 from tuccl.runtime.executors.mpi_find import Mpi, find_mpi, glue_library, worker_program
 from tuccl.runtime.executors.mpi_launch import Launch, usual_launch
 from tuccl.runtime.executors.mpi_workers import Workers
 from tuccl.runtime.table.context import JobContext
-
-LibraryTime = Callable[[str, int, int, int, int], Timing]
-"""Times a library's collective by name, bytes of the whole array, root, runs, us of rest before."""
 
 
 class MpiExecutor(CpuExecutor):
@@ -67,7 +62,6 @@ class MpiExecutor(CpuExecutor):
         self._limit_s = limit_s
         self._context = context
         self._workers: Workers | None = None
-        self._libraries: Mapping[str, LibraryTime] = {}
 
     @property
     def context(self) -> JobContext | None:
@@ -114,31 +108,9 @@ class MpiExecutor(CpuExecutor):
             self._workers = Workers(self._launch, self.worker, self.ranks, self.start_s)
         return self._workers
 
-    def time(
-        self,
-        program: Program,
-        knobs: Knobs,
-        nbytes: int,
-        *,
-        root: int = 0,
-        repeats: int = 1,
-        loop: StepLoop = MSCCL_LOOP,
-    ) -> Timing:
-        """Return the measured time of ``program``, or of a library's own collective.
-
-        Raises:
-            InputError: the ranks cannot run it.
-            Stuck: they do not come to an end.
-        """
-        if not loop.library:
-            return super().time(program, knobs, nbytes, root=root, repeats=repeats, loop=loop)
-        return self._libraries[loop.library](
-            program.collective, nbytes, root, repeats, self.pause_us
-        )
-
     def set_libraries(self, libraries: Mapping[str, LibraryTime]) -> None:
         """Time the defaults by these libraries on the same ranks from now on."""
-        self._libraries, self.libraries = libraries, tuple(libraries)
+        self._library_times, self.libraries = libraries, tuple(libraries)
         self.default_baseline = "libraries" if libraries else type(self).default_baseline
 
     def close(self) -> None:

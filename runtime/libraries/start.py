@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 
 from tuccl.errors import Unavailable
 from tuccl.runtime.executors import find_mpi
@@ -32,7 +33,9 @@ def start_libraries(
         try:
             mpi = executor.mpi if name in ("gloo", executor.mpi.family) else find_mpi(name)
             kind: type[LibraryRanks] = GlooRanks if name == "gloo" else MpiRanks
-            found.append(stack.enter_context(kind(executor.ranks, mpi, launch(mpi))).library)
+            shipped = replace(mpi, as_shipped=True)  # as its users run it
+            ranks = kind(executor.ranks, shipped, launch(shipped))
+            found.append(stack.enter_context(ranks).library)
         except Unavailable as error:
             missing.append(f"{name} left out: {error}")
     if not found:

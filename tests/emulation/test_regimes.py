@@ -270,7 +270,7 @@ def test_commands_run_in_a_virtual_machine(virtual_machine: socket.socket) -> No
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="cells need root")
-def test_tune_names_the_library_that_won_and_run_refuses_the_table_elsewhere(
+def test_libraries_are_the_default_and_run_refuses_the_table_elsewhere(
     tuccl: Tuccl, tmp_path: Path
 ) -> None:
     machine, cross, bare = tmp_path / "t.json", tmp_path / "cross", tmp_path / "bare"
