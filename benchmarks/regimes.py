@@ -5,8 +5,8 @@
 
 Gloo, Open MPI and MPICH by their own choice, and tuccl's programs over Open MPI, run broadcast,
 gather and allreduce in turns. Every second round predicts the fastest library of a place, the
-others measure it: so the winner of one regime is compared with what is fastest in each. Processor
-time is that of a mean rank during the runs; the rest of the time it waits.
+others measure it: so the winner of one regime is compared with what is fastest in each. Where the
+ranks' time goes is sampled by perf during the race.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from statistics import fmean, geometric_mean, median
 
@@ -31,6 +31,8 @@ import tuccl
 
 sys.path.insert(0, str(ROOT / "benchmarks" / "peers"))
 
+
+from breakdown import PARTS, Breakdown, Samples
 
 from peer_report import NamedProgram, _ours, _theirs
 from race import Competitor, RaceResult, prescreen, race
@@ -66,7 +68,6 @@ TIE = 1.05
 OURS_IN_RACE = 2
 ALL_METHODS, KEPT = 2 << 20, 3  # beyond that size the methods of the best programs there
 LARGEST_VM, VM_RANKS = 2 << 20, 2  # whose network is slow
-TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -83,42 +84,26 @@ class Place:
 class Times:
     """A library's time at a place in us: of the rounds that predict, and of those that measure.
 
-    ``user`` and ``system`` are processor time over time, of the mean rank.
+    ``breakdown`` says where its ranks' time went, None where that is not seen from outside.
     """
 
     predicted: float
     measured: float
     name: str
-    user: float
-    system: float
+    breakdown: Breakdown | None
 
 
-class Processors:
-    """The processor time of processes while competitors run, by competitor."""
+def timed(competitor: Competitor, seconds: Counter[str]) -> Competitor:
+    """Return the competitor with its time added to that of its library."""
 
-    def __init__(self) -> None:
-        """Begin with none."""
-        self.spent: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+    def run(checked: int, warmup: int, timed: int) -> Sequence[RankResult]:
+        begin = time.perf_counter()
+        try:
+            return competitor.run(checked, warmup, timed)
+        finally:
+            seconds[competitor.owner] += time.perf_counter() - begin
 
-    def watched(self, competitor: Competitor, pids: Callable[[], Sequence[int]]) -> Competitor:
-        """Return the competitor, watched: user and system seconds of a mean rank, and the time."""
-
-        def run(checked: int, warmup: int, timed: int) -> Sequence[RankResult]:
-            before, begin = _spent(pids()), time.perf_counter()
-            ranks = competitor.run(checked, warmup, timed)
-            now, spent = _spent(pids()), self.spent[competitor.owner, competitor.name]
-            if len(before) == len(now):
-                for n in range(2):
-                    spent[n] += fmean(b[n] - a[n] for a, b in zip(before, now, strict=True))
-                spent[2] += time.perf_counter() - begin
-            return ranks
-
-        return Competitor(competitor.owner, competitor.name, run)
-
-
-def _spent(pids: Sequence[int]) -> list[tuple[float, float]]:
-    each = (Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids)
-    return [(int(words[11]) * TICK_S, int(words[12]) * TICK_S) for words in each]
+    return Competitor(competitor.owner, competitor.name, run)
 
 
 def programs(topology: Topology, collective: str, nbytes: int) -> Iterator[NamedProgram]:
@@ -161,16 +146,16 @@ def measure(
             for nbytes in sizes:
                 if regime == "vm" and nbytes > LARGEST_VM:
                     continue
-                place, processors = Place(regime, ranks, collective, nbytes), Processors()
+                place, seconds = Place(regime, ranks, collective, nbytes), Counter[str]()
                 call = (nbytes, 0, Operands(), 0)
                 contenders = [
-                    processors.watched(_ours(ours, named, *call), lambda: ours.pids)
+                    timed(_ours(ours, named, *call), seconds)
                     for named in programs(ours.topology, collective, nbytes)
                     if not methods or named.name.partition(" ")[0] in methods
                 ]
                 for peer in peers:
                     auto = next(c for c in _theirs(peer, collective, *call) if c.name == "auto")
-                    contenders.append(processors.watched(auto, peer.pids))
+                    contenders.append(timed(auto, seconds))
                 found, notes = prescreen(contenders, lambda: None, 0)
                 for note in notes:
                     print(f"{regime}, {ranks} ranks: {note}")
@@ -180,12 +165,18 @@ def measure(
                 if nbytes >= ALL_METHODS:
                     methods = {f.competitor.name.partition(" ")[0] for f in best[:KEPT]}
                 final = [f for f in found if f.competitor.owner != "tuccl"] + best[:OURS_IN_RACE]
-                results, notes = race(final, effort, ROUNDS)
-                if len(times := libraries(results, processors)) > 1 and "tuccl" in times:
+                seconds.clear()
+                with Samples() as samples:
+                    results, notes = race(final, effort, ROUNDS)
+                pids = {"tuccl": ours.pids} | {peer.name: peer.pids() for peer in peers}
+                breakdowns = {name: samples.of(each, seconds[name]) for name, each in pids.items()}
+                if len(times := libraries(results, breakdowns)) > 1 and "tuccl" in times:
                     yield place, times
 
 
-def libraries(results: Sequence[RaceResult], processors: Processors) -> dict[str, Times]:
+def libraries(
+    results: Sequence[RaceResult], breakdowns: Mapping[str, Breakdown | None]
+) -> dict[str, Times]:
     """Return each library's times; tuccl's program is that which the first rounds found faster."""
     found: dict[str, Times] = {}
     for result in results:
@@ -193,10 +184,8 @@ def libraries(results: Sequence[RaceResult], processors: Processors) -> dict[str
         first = median(rounds[::2])
         if who.owner in found and found[who.owner].predicted <= first:
             continue
-        user, system, wall = processors.spent[who.owner, who.name]
         rest = median(rounds[1::2] or rounds)
-        share = (user / wall, system / wall) if wall else (0.0, 0.0)
-        found[who.owner] = Times(first, rest, who.name, *share)
+        found[who.owner] = Times(first, rest, who.name, breakdowns[who.owner])
     return found
 
 
@@ -214,22 +203,23 @@ def print_winners(found: Found) -> None:
     for place, times in found.items():
         best = winner(times, "measured")
         each = [f"{times[name].measured:.0f}" if name in times else "-" for name in ALL]
-        ours = times["tuccl"]
-        cpu = [f"{100 * t.user:.0f}+{100 * t.system:.0f}" for t in (ours, times[best])]
-        rows.append(
-            [
-                place.regime,
-                place.ranks,
-                place.collective,
-                place.nbytes,
-                *each,
-                best,
-                ours.name,
-                *cpu,
-            ]
-        )
+        rows.append([*astuple(place), *each, best, times["tuccl"].name])
     head = ["regime", "ranks", "collective", "bytes", *(f"{n} us" for n in ALL), "fastest"]
-    print(columns([*head, "tuccl's program", "its CPU %", "fastest's"], rows))
+    print(columns([*head, "tuccl's program"], rows))
+
+
+def print_breakdowns(found: Found) -> None:
+    """Print where the ranks' time went at each place."""
+    rows = []
+    for place, times in found.items():
+        seen = [times[name].breakdown if name in times else None for name in ALL]
+        parts = [str(each) if each else "-" for each in seen]
+        cpu = [f"{100 * each.user:.0f}+{100 * each.system:.0f}" if each else "-" for each in seen]
+        rows.append([*astuple(place), *parts, *cpu])
+    print(f"\nWhere a mean rank's time goes, in %: {' + '.join(PARTS)}; the rest it waits, asleep.")
+    print("Own is the library's code, which mostly polls. Then processor time: user + system.")
+    head = ["regime", "ranks", "collective", "bytes", *ALL, *(f"{name} CPU" for name in ALL)]
+    print(columns(head, rows))
 
 
 def print_matrix(found: Found) -> None:
@@ -385,6 +375,7 @@ def main() -> None:
         f"{time.monotonic() - begin:.0f} s on {os.cpu_count()} cores; times are medians, measured"
     )
     print_winners(found)
+    print_breakdowns(found)
     print_matrix(found)
     print_marks(found)
     print_training(args.regimes.split(","))
