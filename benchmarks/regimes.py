@@ -315,7 +315,7 @@ CLEAN_S = 15.0
 
 
 def remains() -> set[str]:
-    """Return the namespaces, mounts and shared memory of this machine, and what cells run."""
+    """Return namespaces, mounts, shared memory and our control groups, and what cells run."""
     found = set()
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -326,6 +326,7 @@ def remains() -> set[str]:
         except OSError:
             continue
     found |= set(Path("/proc/mounts").read_text().splitlines())
+    found |= {str(group) for group in Path("/sys/fs/cgroup").glob("**/tuccl-*")}
     return found | {str(path) for path in Path("/dev/shm").iterdir()}
 
 
@@ -333,6 +334,7 @@ def print_kills(count: int) -> None:
     """Print after how many kills of a run in cells, at random moments, nothing remained."""
     draw, clean, slowest = random.Random(0), 0, 0.0
     kinds = [(name, "unshare") for name in REGIMES] + [("cross", "bwrap"), ("cross", "runc")]
+    kinds.append(("cross,cpus=0.5", "unshare"))
     before = remains()
     for number in range(count):
         regime, tool = kinds[number % len(kinds)]

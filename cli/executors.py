@@ -126,9 +126,9 @@ def add_real(parser: argparse.ArgumentParser, *, elements: bool = True) -> None:
     )
     parser.add_argument(
         "--regime",
-        metavar="NAME",
+        metavar="NAME[,cpus=N]",
         help="with --on mpi: ranks in containers of this machine, as shared, container, cross, "
-        "cross-ipc, vm or bare have it (needs root)",
+        "cross-ipc, vm or bare have it, each with at most N processors (needs root)",
     )
     add_nccl_tests(parser)
     add_scale(parser)

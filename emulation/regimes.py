@@ -8,6 +8,7 @@ devices.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import select
 import shutil
@@ -54,15 +55,32 @@ _WITH_OWNER = ("setpriv", "--pdeathsig", "KILL", "--")  # ends with the thread t
 _START_S = 20.0
 _MOST_RANKS = 32
 # $1: a file for /etc/hosts, or nothing; $2: the host name, or nothing; $3: whether /dev/shm is its
-# own; then the words that start a virtual machine, if any, which waits for a line of input.
+# own; $4: a control group, or nothing; then the words that start a virtual machine, if any, which
+# waits for a line of input.
 _HOLD = """
 [ -z "$1" ] || mount --bind "$1" /etc/hosts || exit 1
 [ -z "$2" ] || echo "$2" > /proc/sys/kernel/hostname || exit 1
 [ -z "$3" ] || mount -t tmpfs -o size=4g,mode=1777 tmpfs /dev/shm || exit 1
+[ -z "$4" ] || { mount --bind "$4" "${4%/*}" && echo 0 > "${4%/*}/cgroup.procs"; } || exit 1
 echo ready
-[ -z "$4" ] || { read -r go; shift 3; "$@" </dev/null >/dev/null 2>&1 & }
+[ -z "$5" ] || { read -r go; shift 4; "$@" </dev/null >/dev/null 2>&1 & }
 exec cat
 """
+# Keeps the control group $1 with $3 in its file $2 until its input ends.
+_KEEP = """
+mkdir "$1" && echo "$3" > "$1/$2" || exit 1
+echo ready
+cat > /dev/null
+for n in $(seq 100); do
+  while read -r pid; do kill -9 "$pid"; done < "$1/cgroup.procs"
+  rmdir "$1" && exit
+  sleep 0.1
+done
+"""
+_JOIN = 'echo 0 > "$0/cgroup.procs" && exec "$@"'
+_CPU_V1, _CPU_V2 = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
+_PERIOD_US = 100_000
+_LEAST_CPUS = 0.01  # which the kernel takes
 # The first process of a virtual machine; the kernel's command line gives it the variables.
 _INIT = """#!/bin/sh
 export PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
@@ -89,11 +107,13 @@ class Regime(msgspec.Struct, frozen=True):
         name: One of `REGIMES`.
         own: Namespaces, of `ALL`; and "kernel", which is user-mode Linux's.
         cell_per_rank: Whether each rank has a cell; else all ranks of the host share one.
+        cpus: Processors that a cell may use, as Docker's option; None: all.
     """
 
     name: str
     own: tuple[str, ...] = ()
     cell_per_rank: bool = True
+    cpus: float | None = None
 
 
 REGIMES = {
@@ -109,6 +129,26 @@ REGIMES = {
 }
 
 
+def read_regime(text: str) -> Regime:
+    """Return the regime of a text as "cross", or "cross,cpus=0.5" with a quota for each cell.
+
+    Raises:
+        InputError: there is no such regime, it has no cells to limit, or no such quota.
+    """
+    name, comma, rest = text.partition(",")
+    if name not in REGIMES:
+        raise InputError(f"regime {name[:40]!r}: expected one of {', '.join(REGIMES)}")
+    regime = REGIMES[name]
+    if not comma:
+        return regime
+    number = re.fullmatch(r"cpus=([0-9]{1,4}(?:\.[0-9]{1,3})?)", rest)
+    if number is None or float(number[1]) < _LEAST_CPUS:
+        raise InputError(f"regime {text[:40]!r}: expected cpus=N, N from {_LEAST_CPUS}, as in 0.5")
+    if not regime.own:
+        raise InputError(f"regime {text[:40]!r}: {name} has no cells to limit; shared has")
+    return msgspec.structs.replace(regime, cpus=float(number[1]))
+
+
 class Cells:
     """The cells of a regime on this machine, from the ``with`` statement to its end."""
 
@@ -116,22 +156,21 @@ class Cells:
         """Prepare cells; nothing is started yet.
 
         Args:
-            regime: One of `REGIMES`.
+            regime: One of `REGIMES`, and perhaps a quota (`read_regime`).
             ranks: At most 32.
             tool: What makes a cell: unshare, bwrap (bubblewrap) or runc.
 
         Raises:
             InputError: there is no such regime or tool, or too many ranks.
         """
-        if regime not in REGIMES:
-            raise InputError(f"regime {regime[:40]!r}: expected one of {', '.join(REGIMES)}")
         if tool not in _TOOLS:
             raise InputError(f"tool {tool[:40]!r}: expected one of {', '.join(_TOOLS)}")
         if not 1 <= ranks <= _MOST_RANKS:
             raise InputError(f"{ranks} ranks: expected 1 to {_MOST_RANKS}")
-        self.regime, self.ranks, self._tool = REGIMES[regime], ranks, tool
+        self.regime, self.ranks, self._tool = read_regime(regime), ranks, tool
         self._folder: RunFolder | None = None
         self._held: list[subprocess.Popen[bytes]] = []
+        self._quotas: list[subprocess.Popen[bytes]] = []
         self._pids: list[int] = []
         self._head = 0  # holds the bridge
 
@@ -139,7 +178,7 @@ class Cells:
         """Start the cells.
 
         Raises:
-            Unavailable: this process may not, or the tool is missing.
+            Unavailable: this process may not, the tool is missing, or there are no quotas here.
             TucclError: a cell does not start.
         """
         check_privilege()
@@ -166,8 +205,9 @@ class Cells:
         """The regime in a phrase, for reports."""
         own = ", ".join(self.regime.own)
         each = "each rank with" if self.regime.cell_per_rank else "all ranks with one"
+        limit = f", at most {self.regime.cpus:g} CPUs a cell" if self.regime.cpus else ""
         return f"one machine with {os.cpu_count()} cores, regime {self.regime.name}" + (
-            f" ({each} its own {own})" if own else ""
+            f" ({each} its own {own}{limit})" if own else ""
         )
 
     @property
@@ -179,7 +219,7 @@ class Cells:
             at_head = [*_WITH_OWNER, *_enter(self._head, "--net")]
             return [[*at_head, *self._guest("enter", h.nics[0].address)] for h in self._plan.hosts]
         each = self._pids if self.regime.cell_per_rank else self._pids * self.ranks
-        return [_enter(pid) for pid in each]
+        return [[*_enter(pid), *self._limited] for pid in each]
 
     def transports(self) -> JobTransports:
         """Return how the ranks reach each other."""
@@ -193,21 +233,21 @@ class Cells:
             # A launcher that waits for cells which are gone would wait for ever.
             head = (*_WITH_OWNER, *_enter(self._head, "--net"))
             launch = emulated_launch(mpi, self._plan, head, environment)
-            carried = tuple(self._guest("with-socket", _HEAD)) if self._virtual else ()
-            return Launch(launch.launcher, tuple((*words, *carried) for words in launch.prefixes))
+            inside = self._guest("with-socket", _HEAD) if self._virtual else self._limited
+            return Launch(launch.launcher, tuple((*words, *inside) for words in launch.prefixes))
         if not self.regime.cell_per_rank:
-            return Launch((*_enter(self._pids[0]), *words, *usual.launcher))
+            return Launch((*_enter(self._pids[0]), *self._limited, *words, *usual.launcher))
         return Launch((*words, *usual.launcher), tuple(map(tuple, self.commands)))
 
     def close(self) -> None:
         """End everything; may be called again."""
-        for process in self._held:
+        for process in (*self._held, *self._quotas):
             try:
                 process.communicate(timeout=_START_S)
             except (OSError, subprocess.TimeoutExpired):
                 process.kill()
                 process.wait()
-        self._held, self._pids = [], []
+        self._held, self._quotas, self._pids = [], [], []
         if self._folder is not None:
             self._folder.clear()
             self._folder = None
@@ -250,6 +290,22 @@ class Cells:
     def _virtual(self) -> bool:
         return _KERNEL in self.regime.own
 
+    @property
+    def _limited(self) -> list[str]:
+        """Words before a command in a cell that make the cell's quota count for it."""
+        return [] if self.regime.cpus is None else ["sh", "-c", _JOIN, str(_control_groups())]
+
+    def _limit(self, number: int, folder: RunFolder, cpus: float) -> Path:
+        """Return a control group with a quota, which goes when this process ends."""
+        group = _control_groups() / f"tuccl-{folder.name}-{number}"
+        quota_us = round(cpus * _PERIOD_US)
+        file, text = "cpu.max", f"{quota_us} {_PERIOD_US}"
+        if group.parent == _CPU_V1:
+            file, text = "cpu.cfs_quota_us", str(quota_us)
+        keeper = _start(["sh", "-c", _KEEP, "sh", str(group), file, text], "a control group")
+        self._quotas.append(keeper)
+        return group
+
     def _guest(self, what: str, address: str) -> list[str]:
         assert self._folder is not None
         folder = self._folder.path
@@ -262,9 +318,10 @@ class Cells:
         names = " ".join(host.name for host in plan.hosts)
         text = hosts_file(plan) if self._joined else f"127.0.0.1 localhost {names}\n"
         hosts = folder.write("hosts", text.encode(), 0o644)
-        for host in plan.hosts:
+        for n, host in enumerate(plan.hosts):
             machine = self._machine(host, folder) if self._virtual else []
-            self._pids.append(self._hold(self.regime.own, host.name, hosts, folder, machine))
+            group = self._limit(n, folder, self.regime.cpus) if self.regime.cpus else None
+            self._pids.append(self._hold(self.regime.own, host.name, hosts, folder, group, machine))
         if not self._joined:
             if "net" in self.regime.own:
                 _ip(self._pids[0], ["link set lo up"])
@@ -315,33 +372,17 @@ class Cells:
         name: str,
         hosts: Path | None,
         folder: RunFolder,
+        group: Path | None = None,
         machine: Sequence[str] = (),
     ) -> int:
         """Start what holds a cell; return a process id in it."""
         tool = self._tool if name else "unshare"
-        has_name, has_memory = "uts" in own and name, "ipc" in own
-        script = ["sh", "-c", _HOLD, "sh", str(hosts or ""), has_name or "", "y" * has_memory]
+        settings = [str(hosts or ""), name if "uts" in own else "", "y" * ("ipc" in own)]
+        script = ["sh", "-c", _HOLD, "sh", *settings, str(group or ""), *machine]
         namespaces = [each for each in own if each != _KERNEL]
-        process = subprocess.Popen(
-            _TOOLS[tool](
-                namespaces, [*script, *machine], folder.path / f"bundle-{len(self._held)}"
-            ),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+        bundle = folder.path / f"bundle-{len(self._held)}"
+        process = _start(_TOOLS[tool](namespaces, script, bundle), f"a cell of {tool}")
         self._held.append(process)
-        assert process.stdout is not None
-        if not select.select([process.stdout], [], [], _START_S)[0] or (
-            process.stdout.readline() != b"ready\n"
-        ):
-            process.kill()
-            try:
-                said = process.communicate(timeout=_START_S)[1].decode("utf-8", "replace")
-            except subprocess.TimeoutExpired:
-                said = "it does not end either"
-            raise TucclError(f"a cell of {tool} does not start: {' '.join(said.split())[:200]}")
         return _child(process.pid)
 
     def _join(self, plan: EmulationPlan) -> None:
@@ -421,6 +462,38 @@ def _nic(number: int) -> EmulatedNic:
 
 def _enter(pid: int, *what: str) -> list[str]:
     return ["nsenter", "-t", str(pid), *(what or ("-a",)), "--"]
+
+
+def _start(command: Sequence[str], what: str) -> subprocess.Popen[bytes]:
+    """Start what holds something until its input ends, and says that it is ready."""
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    if not select.select([process.stdout], [], [], _START_S)[0] or (
+        process.stdout.readline() != b"ready\n"
+    ):
+        process.kill()
+        try:
+            said = process.communicate(timeout=_START_S)[1].decode("utf-8", "replace")
+        except subprocess.TimeoutExpired:
+            said = "it does not end either"
+        raise TucclError(f"{what} does not start: {' '.join(said.split())[:200]}")
+    return process
+
+
+def _control_groups() -> Path:
+    """Return the folder of control groups of processors, of version 1 or 2."""
+    if _CPU_V1.is_dir():
+        return _CPU_V1
+    controllers = _CPU_V2 / "cgroup.subtree_control"
+    if not controllers.exists() or "cpu" not in controllers.read_text().split():
+        raise Unavailable(f"no quotas here: {controllers} has no cpu")
+    return _CPU_V2
 
 
 def _child(pid: int) -> int:

@@ -69,9 +69,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--regime",
-        metavar="NAME",
+        metavar="NAME[,cpus=N]",
         help="with --transports: ranks in containers of this machine (bare, shared, container, "
-        "cross, cross-ipc, vm; needs root)",
+        "cross, cross-ipc, vm), each with at most N processors (needs root)",
     )
     add_json(parser)
 

@@ -50,6 +50,14 @@ with Cells(sys.argv[1], 2, sys.argv[2]) as cells:
 """
 
 
+BUSY = """
+import time
+begin, spent = time.monotonic(), time.process_time()
+while time.monotonic() < begin + 1.5: pass
+print((time.process_time() - spent) / 1.5)
+"""
+
+
 @pytest.fixture(scope="module", autouse=True)
 def privilege() -> None:
     try:
@@ -64,6 +72,11 @@ def cells(regime: str, ranks: int = 2, tool: str = "unshare") -> Cells:
     for command in needed:
         if shutil.which(command) is None:
             pytest.skip(f"{command} is not installed; scripts/cell-packages does it")
+    if "cpus=" in regime and not any(
+        os.access(groups, os.W_OK)
+        for groups in ("/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cgroup.subtree_control")
+    ):
+        pytest.skip("this machine gives no control groups")
     return Cells(regime, ranks, tool)
 
 
@@ -103,6 +116,25 @@ def test_two_ranks_share_what_their_regime_says(
 def test_tools_make_the_same_cells(tool: str, regime: str) -> None:
     with cells(regime) as by_unshare, cells(regime, tool=tool) as by_tool:
         assert by_unshare.transports().context == by_tool.transports().context
+
+
+@pytest.mark.parametrize(
+    ("regime", "tool"), [("shared", "unshare"), ("cross", "bwrap"), ("cross", "runc")]
+)
+def test_a_cell_has_no_more_processors_than_its_quota(regime: str, tool: str) -> None:
+    with cells(f"{regime},cpus=0.25", tool=tool) as limited:
+        context = limited.transports().context
+        assert context.quota_cpus == (0.25, 0.25)
+        ran = subprocess.run(
+            [*limited.commands[1], sys.executable, "-c", BUSY],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    assert float(ran.stdout) < 0.4  # of a processor; the first period may be spent at once
+    with cells(regime, tool=tool) as free:
+        why = context.difference(free.transports().context)
+    assert why.startswith("rank 0 had 0.25 CPUs where it was tuned, and has ")
 
 
 def test_a_table_of_one_regime_is_refused_where_ranks_share_other_things(
@@ -177,6 +209,7 @@ def started_by(owner: int) -> set[int]:
     ("regime", "tool", "after_s"),
     [
         ("cross", "unshare", 0.0),
+        ("cross,cpus=0.5", "unshare", 0.0),
         ("cross", "bwrap", 0.0),
         ("cross", "runc", 0.0),
         ("cross-ipc", "unshare", 0.0),
@@ -204,8 +237,12 @@ def test_nothing_survives_a_kill(regime: str, tool: str, after_s: float) -> None
     owner.wait()
     owner.stdout.close()
     until = time.monotonic() + 20
-    while time.monotonic() < until and own & set().union(*namespaces().values()):
+    groups = Path("/sys/fs/cgroup")
+    while time.monotonic() < until and (
+        own & set().union(*namespaces().values()) or [*groups.glob(f"**/tuccl-{owner.pid}-*")]
+    ):
         time.sleep(0.05)
+    assert not [*groups.glob(f"**/tuccl-{owner.pid}-*")]
     assert not own & set().union(*namespaces().values())
     clear_leftovers()
     for folder in (ROOT, SHARED_MEMORY):
@@ -216,6 +253,9 @@ def test_bad_regimes_and_tools_are_refused(tuccl: Tuccl) -> None:
     for arguments, why in (
         (("nowhere", 2), "regime 'nowhere': expected one of bare"),
         (("cross", 2, "podman"), "tool 'podman': expected one of"),
+        (("cross,cpus=0", 2), "expected cpus=N, N from 0.01, as in 0.5"),
+        (("cross,memory=1", 2), "expected cpus=N"),
+        (("bare,cpus=1", 2), "bare has no cells to limit"),
         (("cross", 99), "99 ranks: expected 1 to 32"),
     ):
         with pytest.raises(InputError, match=why):
