@@ -1,4 +1,4 @@
-"""The time of ranks while libraries run in turns, by its use: copies, reductions, the kernel, waiting.
+"""The time of ranks while libraries run in turns, by its use: copies, reductions, the kernel, rest.
 
 The kernel samples what runs on each processor (perf of Debian's linux-perf), so that all libraries
 are seen alike, as they are shipped.
