@@ -61,6 +61,18 @@ class Evaluator:
         """Return the points of at least ``effort`` that a table may have, the fastest first."""
         return [p for p in measurements.ranked(effort) if self.programs.is_named(p.choice)]
 
+    def leftovers(self, effort: int, most: int) -> list[Point]:
+        """Return the fastest points of earlier sessions that this search did not request."""
+        found: list[Point] = []
+        for point, checksum in self.study.leftovers(effort):
+            try:
+                same = self.program(point).checksum == checksum
+            except (Infeasible, InputError):  # its sketch or its program is not made any more
+                continue
+            if same and self.programs.is_named(point.choice) and len(found) < most:
+                found.append(point)
+        return found
+
     def program(self, point: Point, placement: Placement = "any") -> VerifiedProgram:
         """Return the proven program of ``point``, made for any placement or for a single one.
 

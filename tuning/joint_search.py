@@ -281,7 +281,7 @@ def _entries(
     results: Sequence[TaskResult], calls: Sequence[Collective], work: Work
 ) -> tuple[list[Entry], list[ProgramFile]]:
     """The entries with their ranges, and the files of their programs."""
-    files = {p.path: p.file for result in results for p in result.programs}
+    files = {p.path: p for result in results for p in result.programs}
     programs = {path: file.program for path, file in files.items()}
     entries: list[Entry] = []
     for call in calls:

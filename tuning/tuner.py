@@ -11,7 +11,7 @@ from functools import partial
 
 import msgspec
 
-from tuccl.program import Program, max_threads, parse_xml
+from tuccl.program import Program, max_threads
 from tuccl.runtime import (
     ConfiguredProgram,
     Entry,
@@ -59,27 +59,6 @@ Report = Callable[[int, float], None]
 """Called with the evaluations made so far and the best time in us."""
 
 
-class StoredProgram(msgspec.Struct, frozen=True):
-    """A proven program of a result, as text."""
-
-    path: str
-    xml: str
-    dialect: str
-    root: int
-    max_safe_bytes: int
-
-    @classmethod
-    def of(cls, file: ProgramFile) -> StoredProgram:
-        """Return ``file`` as text."""
-        return cls(file.path, file.text.decode(), file.dialect, file.root, file.max_safe_bytes)
-
-    @property
-    def file(self) -> ProgramFile:
-        """The program as a file of a table."""
-        text, program = self.xml.encode(), parse_xml(self.xml, self.path)
-        return ProgramFile(self.path, text, program, self.dialect, self.root, self.max_safe_bytes)
-
-
 class TaskResult(msgspec.Struct, frozen=True):
     """The result of a task: entries of a table and their programs.
 
@@ -93,7 +72,7 @@ class TaskResult(msgspec.Struct, frozen=True):
     evaluations: int
     default_us: float
     entries: tuple[Entry, ...]
-    programs: tuple[StoredProgram, ...]
+    programs: tuple[ProgramFile, ...]
     in_place: bool = False
     default_sms: int = 0
     nccl_best_us: float | None = None
@@ -139,7 +118,7 @@ class Tuner:
             evaluations=size.evaluations,
             default_us=size.final.default.timing.us,
             entries=entries,
-            programs=tuple({f.path: StoredProgram.of(f) for f in files}.values()),
+            programs=tuple({f.path: f for f in files}.values()),
             default_sms=size.final.default.sms,
             nccl_best_us=size.final.nccl_best_us,
             in_place=size.final.default.timing.time_us is None,
@@ -209,7 +188,7 @@ class Tuner:
             pareto=pareto[: trials if noisy else _SIM_CANDIDATES],
         )
         best = evaluate.best_of_scenarios(measurements.ranked(effort))
-        points = tuple(dict.fromkeys((*points, *best)))
+        points = tuple(dict.fromkeys((*points, *best, *evaluate.leftovers(effort, len(points)))))
         programs = [(p, evaluate.program(p).program) for p in points]
         if not noisy:
             programs += single_placement_programs(evaluate, points[:most])

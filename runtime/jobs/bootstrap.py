@@ -70,7 +70,12 @@ def rendezvous_server(address: tuple[str, int] | None) -> Iterator[dict[str, str
     host, port = address
     token = os.environ.get("TUCCL_TOKEN", "")
     secret = token or secrets.token_hex(16)
-    if token and port and not _is_here(host):
+    if not _is_here(host):
+        if not (token and port):
+            raise InputError(
+                f"--bootstrap {host}:{port}: no address of this host; if `tuccl run` there opens "
+                "it, give its port, and set TUCCL_TOKEN to the same on both"
+            )
         yield {"TUCCL_BOOTSTRAP": f"{host}:{port}", "TUCCL_TOKEN": token}
         return
     point = RendezvousServer(host, port, secret)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import cached_property
 
-from tuccl.program import Knobs, Program, default_buffer_bytes, max_safe_bytes, to_xml
+import msgspec
+
+from tuccl.program import Knobs, Program, default_buffer_bytes, max_safe_bytes, parse_xml, to_xml
 from tuccl.runtime.table.entry import Candidate, KnobValues, Source, Statistics
 from tuccl.synth.lowering.limits import fork_end
 from tuccl.synth.model.problem import ScheduleChoice
@@ -17,24 +19,27 @@ _SENDS = frozenset({"s", "rcs", "rrs", "rrcs"})
 _NO_CHOICE = ScheduleChoice("", "", 0)
 
 
-@dataclass(frozen=True)
-class ProgramFile:
+class ProgramFile(msgspec.Struct, frozen=True, dict=True):
     """A proven program as the table stores it: path within the folder, text, dialect.
 
     ``max_safe_bytes`` (0: every size) holds with the protocol's default buffer.
     """
 
     path: str
-    text: bytes
-    program: Program
+    xml: str
     dialect: str
     root: int
     max_safe_bytes: int
 
+    @cached_property
+    def program(self) -> Program:
+        """The program that the text describes."""
+        return parse_xml(self.xml, self.path)
+
     @property
     def sha256(self) -> str:
         """Checksum of the text."""
-        return hashlib.sha256(self.text).hexdigest()
+        return hashlib.sha256(self.xml.encode()).hexdigest()
 
     def max_safe_at(self, buffer_bytes: int) -> int:
         """Return the largest size in bytes that is safe with a buffer; 0 is every size."""
@@ -64,9 +69,10 @@ def program_file(program: Program, dialect: str = "executor", root: int = 0) -> 
     if dialect == "fork":  # half open, and 0 is an empty range
         top = min(safe + 1 if safe else 1 << 40, fork_end(program, 1 << 29) or 1 << 40)
     plain = program.replace(name=program.collective, min_bytes=0, max_bytes=top)
-    text = to_xml(plain, dialect).encode()
-    path = f"{ALGORITHMS}/{program.collective}-{hashlib.sha256(text).hexdigest()[:16]}.xml"
-    return ProgramFile(path, text, plain, dialect, root, safe)
+    xml = to_xml(plain, dialect)
+    checksum = hashlib.sha256(xml.encode()).hexdigest()
+    path = f"{ALGORITHMS}/{program.collective}-{checksum[:16]}.xml"
+    return ProgramFile(path, xml, dialect, root, safe)
 
 
 def placements(program: Program, dialect: str) -> tuple[Program, ...]:

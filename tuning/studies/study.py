@@ -13,6 +13,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from tuccl.errors import InputError
+from tuccl.synth import ScheduleChoice
 from tuccl.tuning.searches.space import Point, Space
 from tuccl.tuning.searches.tpe import distributions, optuna_params, silence_optuna
 from tuccl.tuning.studies.schedule_store import SCHEDULE
@@ -95,6 +96,20 @@ class Study:
             return ()
         return None
 
+    def leftovers(self, repeats: int) -> list[tuple[Point, str]]:
+        """Return points, and their programs, that this run stored and has not recalled.
+
+        Those of ``repeats`` or more, the fastest first: a search with a smaller budget ends before
+        it requests them.
+        """
+        found = [
+            (median(samples), key)
+            for key, answers in self._stored.items()
+            for count, samples in answers
+            if count >= repeats and samples
+        ]
+        return [(_point(point), program) for _, (point, program) in sorted(found)]
+
     def remember(self, what: str, measure: Callable[[], int]) -> int:
         """Return what ``measure`` returned when this run first requested ``what``."""
         key = f"{self._run} {what}"
@@ -165,6 +180,12 @@ def _key(point: Point) -> str:
         f"{choice.method}/{choice.sketch}/{choice.chunks_per_rank}/"
         f"{point.protocol}/{point.channels}/{point.threads}/{point.buffer_bytes}"
     )
+
+
+def _point(key: str) -> Point:
+    method, _, rest = key.partition("/")
+    sketch, chunks, protocol, *knobs = rest.rsplit("/", 5)
+    return Point(ScheduleChoice(sketch, method, int(chunks)), protocol, *map(int, knobs))
 
 
 class Studies:

@@ -104,6 +104,12 @@ def test_another_hosts_meeting_point_is_only_handed_on(monkeypatch: pytest.Monke
         assert variables["TUCCL_BOOTSTRAP"] == "192.0.2.7:4711"
 
 
+def test_another_hosts_address_wants_its_port_and_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TUCCL_TOKEN", raising=False)
+    with pytest.raises(InputError, match="TUCCL_TOKEN"), rendezvous_server(("192.0.2.7", 4711)):
+        pass
+
+
 @pytest.mark.parametrize("asked", ["127.0.0.1:0", "127.0.0.1:x", "127.0.0.1:70000", "no host"])
 def test_addresses_that_are_none_are_refused(asked: str) -> None:
     with pytest.raises(InputError, match="--bootstrap"):

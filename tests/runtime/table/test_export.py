@@ -310,7 +310,7 @@ def test_shipped_programs_make_the_whole_way(
             call = Call("allgather", nbytes // 4 // 8, 4, 8, in_place)
             [match] = [f for f in exported.files if fits(f.read_bytes(), call, "executor")]
             program = parse_xml(match.read_bytes(), "x")
-            assert program.gpus == parse_xml(file.text, "x").gpus
+            assert program.gpus == parse_xml(file.xml, "x").gpus
 
 
 @pytest.mark.parametrize("dialect", ["executor", "fork"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import hashlib
 import json
@@ -370,9 +369,9 @@ def test_a_sealed_program_that_computes_something_else_is_refused(
 ) -> None:
     """Checksums prove who wrote a file; the verifier proves what it does."""
     topology, good = hand.mesh(), hand.files()["LL"]
-    wrong = good.text.replace(b'type="cpy"', b'type="nop"', 1)
-    assert wrong != good.text
-    bad = dataclasses.replace(good, text=wrong)
+    wrong = good.xml.replace('type="cpy"', 'type="nop"', 1)
+    assert wrong != good.xml
+    bad = msgspec.structs.replace(good, xml=wrong)
     table = hand.table_of(topology, hand.entry(512, 4096, hand.candidate(bad, 5.0)))
     save_table(table, tmp_path / "t", topology, [bad])
     with pytest.raises(InputError, match="algorithms/") as refused:
