@@ -22,6 +22,7 @@ VERBS = {
     "bound": "print the best that any algorithm could do over links and switches, and what limits "
     "it",
     "sketch": "derive ranked communication sketches, with what was pruned and why",
+    "groups": "list a job's process groups, which are alike, and what they take at once",
     "synth": "synthesize one program; without --method the fastest in simulation",
     "verify": "prove that a program computes the collective, cannot deadlock and loads",
     "bench": "time a program, or a baseline's own choice per size, in nccl-tests' columns",

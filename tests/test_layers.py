@@ -28,6 +28,7 @@ ROOMS = [
     "sketches",
     "synth",
     "runtime",
+    "groups",
     "emulation",
     "torch",
     "training",

@@ -9,7 +9,17 @@ from types import ModuleType
 
 import pytest
 
-ROOMS = ["topology", "sketches", "synth", "runtime", "emulation", "training", "tuning", "eval"]
+ROOMS = [
+    "topology",
+    "sketches",
+    "synth",
+    "runtime",
+    "groups",
+    "emulation",
+    "training",
+    "tuning",
+    "eval",
+]
 
 
 def printed(script: str) -> str:

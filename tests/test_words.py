@@ -17,6 +17,7 @@ ROOMS = [
     "sketches",
     "synth",
     "runtime",
+    "groups",
     "emulation",
     "torch_backend",
     "training",

@@ -1,0 +1,230 @@
+"""``tuccl groups``: the process groups of a job, which are alike, what they take together."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from itertools import permutations
+from typing import Any
+
+from tuccl.cli.arguments import (
+    COLLECTIVES,
+    add_json,
+    add_nccl_version,
+    add_sizes,
+    sizes_of,
+    topology_of,
+)
+from tuccl.cli.output import columns, did_you_mean, print_json, say, warn
+from tuccl.errors import Infeasible, InputError
+from tuccl.groups.concurrent import Choose, time_groups
+from tuccl.groups.equivalence import group_key, group_orbits
+from tuccl.groups.layout import (
+    MEGATRON_ORDER,
+    Kind,
+    ProcessGroups,
+    megatron_groups,
+    mesh_groups,
+    read_groups,
+    save_groups,
+)
+from tuccl.runtime import NCCL_VERSION, ConfiguredProgram, SimExecutor, time_baseline
+from tuccl.topology import Topology
+from tuccl.topology.paths import channel_paths
+from tuccl.units import format_bytes
+
+EXAMPLE = "tuccl groups ndv2x2.json --layout tp=4 -c dp:allreduce,tp:allgather -s 1M:64M:x8"
+_SHOWN = 8  # members of a group
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    parser.add_argument("topology", metavar="T", help="topology file, as `tuccl probe` writes it")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "--layout", metavar="L", help="Megatron's sizes, as tp=8,pp=2; dp follows from the ranks"
+    )
+    source.add_argument(
+        "--mesh", metavar="M", help="PyTorch's DeviceMesh, as dp=4,tp=8: the last is fastest"
+    )
+    source.add_argument("--groups", metavar="FILE", help="a file that -o has written")
+    parser.add_argument(
+        "--order",
+        metavar="AXES",
+        default=MEGATRON_ORDER,
+        help=f"with --layout: axes, the fastest first (default {MEGATRON_ORDER})",
+    )
+    parser.add_argument(
+        "-c",
+        "--collective",
+        metavar="CALLS",
+        help="time KIND:COLLECTIVE,... with all groups of the kind at once, simulated (with -s)",
+    )
+    add_sizes(parser, required=False)
+    parser.add_argument(
+        "--synth",
+        action="store_true",
+        help="also time the fastest program for a group alone",
+    )
+    add_nccl_version(parser)
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the groups (tuccl-groups/1)")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the kinds and, with calls, their times."""
+    topology = topology_of(args.topology)
+    job = groups_of(args, topology)
+    if bool(args.collective) != bool(args.size):
+        raise InputError("-c and -s: expected both, or none")
+    calls = calls_of(args.collective, job) if args.collective else []
+    if args.output:
+        save_groups(job, args.output)
+    orbits = {kind.name: group_orbits(topology, kind.groups) for kind in job.kinds}
+    facts = [kind_facts(topology, kind, orbits[kind.name]) for kind in job.kinds]
+    if not args.json:
+        print_kinds(topology, facts)
+    rows = []
+    for kind, collective in calls:
+        for nbytes in sizes_of(args.size):
+            for who, choose in choosers(args):
+                at = topology, kind.groups, orbits[kind.name], collective, nbytes
+                try:
+                    found = time_groups(*at, choose)
+                except (Infeasible, InputError) as error:
+                    what = f"{kind.name}:{collective} {format_bytes(nbytes)}"
+                    warn([f"{what}, {who}: not timed: {error}"])
+                    continue
+                rows.append(
+                    {
+                        "kind": kind.name,
+                        "collective": collective,
+                        "size": nbytes,
+                        "programs": who,
+                        "choice": found.choice,
+                        "alone_us": max(found.alone_us.values()),
+                        "together_us": found.together_us,
+                        "slowdown": found.slowdown,
+                        "bound_us": found.bound_us,
+                    }
+                )
+    if args.json:
+        print_json({"machine": topology.name, "kinds": facts, "simulated": rows})
+    elif rows:
+        print_times(rows)
+    return 0 if rows or not calls else 1
+
+
+def groups_of(args: argparse.Namespace, topology: Topology) -> ProcessGroups:
+    """Return the groups that the arguments name."""
+    if args.layout is not None:
+        return megatron_groups(args.layout, topology.ranks, args.order)
+    if args.mesh is not None:
+        return mesh_groups(args.mesh, topology.ranks)
+    job = read_groups(args.groups)
+    if job.ranks != topology.ranks:
+        raise InputError(f"{args.groups}: of {job.ranks} ranks; the machine has {topology.ranks}")
+    return job
+
+
+def calls_of(text: str, job: ProcessGroups) -> list[tuple[Kind, str]]:
+    """Return the calls of a text like "dp:allreduce,tp:allgather".
+
+    Raises:
+        InputError: it names no such kind or collective.
+    """
+    calls: list[tuple[Kind, str]] = []
+    for word in text.split(","):
+        name, colon, collective = word.partition(":")
+        if not colon or collective not in COLLECTIVES:
+            raise InputError(
+                f"-c {word[:60]!r}: expected KIND:COLLECTIVE, as dp:allreduce"
+                f"{did_you_mean(collective, list(COLLECTIVES))}"
+            )
+        calls.append((job.kind(name), collective))
+    return calls
+
+
+def choosers(args: argparse.Namespace) -> Iterator[tuple[str, Choose]]:
+    """Yield whose programs are timed, and what chooses one."""
+    version = args.nccl_version or NCCL_VERSION
+
+    def nccl(part: Topology, collective: str, nbytes: int) -> ConfiguredProgram:
+        executor = SimExecutor(part)
+        return time_baseline(executor, part, "nccl", collective, nbytes, version=version)
+
+    def synthesized(part: Topology, collective: str, nbytes: int) -> ConfiguredProgram:
+        from tuccl.tuning.program_search import synthesize
+
+        say(f"synthesizing {collective} {format_bytes(nbytes)} for {part.ranks} ranks")
+        best = synthesize(part, collective, nbytes).best
+        name = f"{best.method}/{best.knobs.protocol}/{best.program.nchannels}ch"
+        return ConfiguredProgram(best.program, best.knobs, name=name)
+
+    yield "nccl", nccl
+    if args.synth:
+        yield "tuccl", synthesized
+
+
+def kind_facts(topology: Topology, kind: Kind, orbits: list[list[int]]) -> dict[str, Any]:
+    """Return a kind's groups, those that are alike with their key, and the NICs of the first."""
+    return {
+        "kind": kind.name,
+        "desc": kind.desc,
+        "groups": kind.groups,
+        "orbits": orbits,
+        "keys": [group_key(topology, kind.groups, orbit[0]) for orbit in orbits],
+        "forms": [form(topology, kind.groups[orbit[0]]) for orbit in orbits],
+        "nics": [nics(topology, kind.groups[orbit[0]]) for orbit in orbits],
+    }
+
+
+def form(topology: Topology, group: tuple[int, ...]) -> str:
+    """Return the members as HOST.GPU, hosts in order of appearance, as "0.3 1.3"."""
+    hosts = list(dict.fromkeys(topology.host_of(rank) for rank in group))
+    places = [
+        f"{hosts.index(host)}.{topology.gpus_of(host).index(rank)}"
+        for rank in group
+        for host in (topology.host_of(rank),)
+    ]
+    return " ".join(places[:_SHOWN]) + (" ..." if len(places) > _SHOWN else "")
+
+
+def nics(topology: Topology, group: tuple[int, ...]) -> list[str]:
+    """Return the NICs of the routes between the members, in order."""
+    found = {
+        nic
+        for src, dst in permutations(group, 2)
+        for path in channel_paths(topology, src, dst)
+        for nic in path.nics
+    }
+    return sorted(found)
+
+
+def print_kinds(topology: Topology, facts: list[dict[str, Any]]) -> None:
+    """Print a line for each set of groups that are alike."""
+    print(f"# {topology.name}: {topology.ranks} ranks; groups in a line are alike, one program")
+    print("# serves them; members as HOST.GPU, hosts in order of appearance")
+    rows = [
+        [kind["kind"], len(orbit), len(kind["groups"][orbit[0]]), members, len(used), key]
+        for kind in facts
+        for orbit, key, members, used in zip(
+            kind["orbits"], kind["keys"], kind["forms"], kind["nics"], strict=True
+        )
+    ]
+    print(columns(["kind", "groups", "ranks", "members of the first", "NICs", "key"], rows))
+
+
+def print_times(rows: list[dict[str, Any]]) -> None:
+    """Print the times of each call."""
+    print("\n# simulated, us: a group alone, all groups of the kind at once, and the bound on this")
+    table = [
+        [
+            *(r["kind"], r["collective"], format_bytes(r["size"]), r["programs"], r["choice"]),
+            *(f"{r['alone_us']:.1f}", f"{r['together_us']:.1f}", f"{r['slowdown']:.2f}"),
+            *(f"{r['bound_us']:.1f}", f"{r['bound_us'] / r['together_us']:.2f}"),
+        ]
+        for r in rows
+    ]
+    head = ["kind", "collective", "size", "programs", "choice", "alone", "at once", "ratio"]
+    print(columns([*head, "bound", "of bound"], table))

@@ -1,0 +1,171 @@
+"""Groups that are alike: a permutation of the ranks takes one to the other, and its family along.
+
+A family is the groups of a kind, which run at once. Two of its groups are alike if the whole family
+looks the same from both, so that one program, with other ranks, serves both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import islice, permutations
+
+from tuccl.groups.layout import Groups
+from tuccl.sketches.symmetry import images, orbits
+from tuccl.topology import Topology
+from tuccl.topology.paths import channel_paths
+from tuccl.topology.relays import Hop
+
+_MOST_TRIES = (
+    20_000  # of partial maps; beyond that groups count as different, which costs time only
+)
+
+_Route = tuple[Hop, ...]
+
+
+def group_orbits(topology: Topology, groups: Groups) -> list[list[int]]:
+    """Return the numbers of ``groups`` in sets of alike ones.
+
+    Every two of a set are joined by a checked permutation of the ranks: it takes groups to groups,
+    rank by rank in their order, and the hops between their members to hops of the same kind and
+    rate, so that what shares a NIC or a port still does.
+
+    >>> from tuccl.topology import join, load_profile
+    >>> group_orbits(join(load_profile("v100x4"), 2), ((0, 1, 2, 3), (4, 5, 6, 7)))
+    [[0, 1]]
+    """
+    family = _Family(topology, groups)
+    maps: list[tuple[int, ...]] = []
+    heads: list[int] = []
+    for number in range(len(groups)):
+        orbit_of = {n: orbit[0] for orbit in _orbits(len(groups), maps) for n in orbit}
+        if orbit_of[number] != number:
+            continue
+        found = next((m for head in heads if (m := family.map_to(head, number))), None)
+        if found is None:
+            heads.append(number)
+        else:
+            maps.append(found)
+    return _orbits(len(groups), maps)
+
+
+def _orbits(count: int, maps: Sequence[tuple[int, ...]]) -> list[list[int]]:
+    return [sorted(orbit) for orbit in orbits(range(count), [each.__getitem__ for each in maps])]
+
+
+def group_key(topology: Topology, groups: Groups, chosen: int) -> str:
+    """Return 16 hexadecimal digits that hash what the group ``chosen`` of a family depends on.
+
+    Names, rank numbers and what no group uses do not enter; the order of members does. Groups that
+    are alike have one key, on this machine and on another; groups of one key may still differ.
+
+    Args:
+        topology: The machine.
+        groups: Ranks of each group of the family.
+        chosen: The number of the one whose key it is.
+
+    Notes:
+        Colour refinement of groups and the hops that they use.
+    """
+    family = _Family(topology, groups)
+    uses = [
+        [hop for pair in permutations(group, 2) for hop in family.routes[pair]] for group in groups
+    ]
+    hops = {hop: _hash(_cost(hop)) for used in uses for hop in used}
+    colours = [_hash((len(group), n == chosen)) for n, group in enumerate(groups)]
+    classes = 0
+    while len({*colours, *hops.values()}) > classes:
+        classes = len({*colours, *hops.values()})
+        users: dict[Hop, list[tuple[str, int]]] = {hop: [] for hop in hops}
+        for number, used in enumerate(uses):
+            for place, hop in enumerate(used):
+                users[hop].append((colours[number], place))
+        colours = [_hash((colours[n], [hops[hop] for hop in used])) for n, used in enumerate(uses)]
+        hops = {hop: _hash((hops[hop], sorted(users[hop]))) for hop in hops}
+    return _hash((colours[chosen], sorted(colours), sorted(hops.values())))
+
+
+def _hash(value: object) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:16]
+
+
+class _Family:
+    """Groups with the routes between their members."""
+
+    def __init__(self, topology: Topology, groups: Groups) -> None:
+        self.groups = groups
+        self.routes: dict[tuple[int, int], _Route] = {
+            (src, dst): tuple(
+                hop for path in channel_paths(topology, src, dst) for hop in path.hops
+            )
+            for group in groups
+            for src, dst in permutations(group, 2)
+        }
+        self._shapes = [self._shape(group) for group in groups]
+        used = [
+            Counter(hop for pair in permutations(group, 2) for hop in self.routes[pair])
+            for group in groups
+        ]
+        # How many routes of either group lie on each hop that both use.
+        self._shared = [
+            [_shared(one, other) if one is not other else () for other in used] for one in used
+        ]
+
+    def _shape(self, group: Sequence[int]) -> tuple[object, ...]:
+        """Return the routes inside a group without names: equal for groups that are alike."""
+        numbers: dict[tuple[str, str], int] = {}
+        return tuple(
+            (numbers.setdefault((hop.src, hop.dst), len(numbers)), *_cost(hop))
+            for pair in permutations(group, 2)
+            for hop in self.routes[pair]
+        )
+
+    def map_to(self, src: int, dst: int) -> tuple[int, ...] | None:
+        """Return where a permutation that takes one group to another takes each group."""
+        tried = islice(self._extended({src: dst}), _MOST_TRIES)
+        return next((found for found in tried if found is not None and self._holds(found)), None)
+
+    def _extended(self, known: dict[int, int]) -> Iterator[tuple[int, ...] | None]:
+        """Yield the maps of all groups that fit ``known`` pair by pair, None for each dead end."""
+        pairs = list(known.items())
+        if not all(self._fits(a, b, pairs) for a, b in pairs):
+            yield None
+            return
+        left = next((n for n in range(len(self.groups)) if n not in known), None)
+        if left is None:
+            yield tuple(known[n] for n in range(len(self.groups)))
+            return
+        taken = set(known.values())
+        for image in range(len(self.groups)):
+            if image not in taken:
+                yield from self._extended({**known, left: image})
+
+    def _fits(self, group: int, image: int, pairs: Sequence[tuple[int, int]]) -> bool:
+        return self._shapes[group] == self._shapes[image] and all(
+            self._shared[group][a] == self._shared[image][b] for a, b in pairs
+        )
+
+    def _holds(self, found: Sequence[int]) -> bool:
+        """Return whether the permutation of ranks takes routes, and what they share, to routes."""
+        to = dict(
+            pair
+            for number, group in enumerate(self.groups)
+            for pair in zip(group, self.groups[found[number]], strict=True)
+        )
+        ranks = max(to) + 1
+        taken, _ = images(
+            self.routes,
+            [to.get(rank, rank) for rank in range(ranks)],
+            lambda route, image: list(map(_cost, route)) == list(map(_cost, image)),
+            lambda route: [(hop.src, hop.dst) for hop in route],
+        )
+        return len(taken) == len(self.routes)
+
+
+def _cost(hop: Hop) -> tuple[str, float, float]:
+    return hop.kind, round(hop.bandwidth, 6), round(hop.latency, 6)
+
+
+def _shared(one: Counter[Hop], other: Counter[Hop]) -> tuple[object, ...]:
+    return tuple(sorted((*_cost(hop), one[hop], other[hop]) for hop in one.keys() & other.keys()))
