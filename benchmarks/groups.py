@@ -1,0 +1,188 @@
+"""Process groups that call at once, simulated: against published runs, and NCCL beside programs.
+
+    .venv/bin/python benchmarks/groups.py [--write]
+
+First NVIDIA/nccl issue 820 (8 groups of 2 A100, two of them on one NIC) and a table of MI300X (8
+groups of 2, two a NIC), from ../shared/data/groups: times measured by others, beside simulated
+ones, whose constants were fitted to none of them. Then groups of layouts on machines: NCCL's own
+choice and the fastest program for a group alone, each when one group calls and when all of its
+kind do, and the bound on that.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from statistics import geometric_mean
+
+import msgspec
+from report import ROOT, publish
+
+from tuccl.cli.output import columns
+from tuccl.errors import Infeasible
+from tuccl.groups.concurrent import Choose, ConcurrentTime, time_groups
+from tuccl.groups.equivalence import group_orbits
+from tuccl.groups.layout import Groups, megatron_groups, mesh_groups
+from tuccl.runtime import ConfiguredProgram, SimExecutor, time_baseline
+from tuccl.topology import Topology, join, load_profile
+from tuccl.tuning.program_search import synthesize
+from tuccl.units import format_bytes
+
+DATA = ROOT.parent / "shared/data/groups"
+PAIRS: Groups = tuple((local, local + 8) for local in range(8))
+MACHINES = ("dgx-h100", "dgx-a100", "v100x4", "ndv2")
+HOSTS = 4
+SIZES = (1 << 20, 16 << 20, 256 << 20)
+LEAST_SIZE_OF_BOUND = 256 << 20
+
+
+def nccl(version: str) -> Choose:
+    """Return what chooses as a version of NCCL does."""
+
+    def choose(part: Topology, collective: str, nbytes: int) -> ConfiguredProgram:
+        executor = SimExecutor(part)
+        return time_baseline(executor, part, "nccl", collective, nbytes, version=version)
+
+    return choose
+
+
+def fastest(part: Topology, collective: str, nbytes: int) -> ConfiguredProgram:
+    """Choose the program that is fastest for a group alone."""
+    best = synthesize(part, collective, nbytes).best
+    name = f"{best.method}/{best.knobs.protocol}/{best.program.nchannels}ch"
+    return ConfiguredProgram(best.program, best.knobs, name=name)
+
+
+def timed(
+    topology: Topology, groups: Groups, collective: str, nbytes: int, choose: Choose
+) -> ConcurrentTime:
+    """Return the times of groups of one kind."""
+    return time_groups(topology, groups, group_orbits(topology, groups), collective, nbytes, choose)
+
+
+def without(topology: Topology, nodes: Sequence[str]) -> Topology:
+    """Return the machine without some nodes."""
+    return msgspec.structs.replace(
+        topology,
+        nodes=tuple(node for node in topology.nodes if node.id not in nodes),
+        links=tuple(e for e in topology.links if not {e.src, e.dst} & set(nodes)),
+        routes=tuple(route for route in topology.routes if not set(route.via) & set(nodes)),
+    )
+
+
+def rows_of(name: str) -> Iterator[dict[str, str]]:
+    """Yield the rows of a table of published times."""
+    with (DATA / name).open() as file:
+        yield from csv.DictReader((e for e in file if not e.startswith("#")), delimiter="\t")
+
+
+def print_issue_820() -> None:
+    """Print the two classes of groups of issue 820."""
+    topology = without(join(load_profile("dgx-a100"), 2), ("n0/nic1", "n1/nic1"))
+    times: dict[bool, list[float]] = {True: [], False: []}
+    for row in rows_of("nccl820_a100_8groups_2hosts.tsv"):
+        times[int(row["local_rank"]) < 2].append(float(row["seconds"]))
+        nbytes = int(row["bytes"])
+    rows = []
+    for what, groups, measured in (
+        ("two groups on one NIC", PAIRS[:2], times[True]),
+        ("six with a NIC each", PAIRS[2:], times[False]),
+    ):
+        found = timed(topology, groups, "allreduce", nbytes, nccl("2.17"))
+        mean = sum(measured) / len(measured)
+        rows.append([what, f"{mean:.3f}", f"{found.together_us / 1e6:.3f}"])
+    ratio = [float(rows[0][n]) / float(rows[1][n]) for n in (1, 2)]
+    rows.append(["ratio", *(f"{each:.2f}" for each in ratio)])
+    print("\nNVIDIA/nccl issue 820: 2 x 8 A100, allreduce of 5.3 GB by 8 groups of 2, seconds")
+    print(columns(["groups", "measured there", "simulated"], rows))
+    print(f"the ratio is {abs(ratio[1] / ratio[0] - 1):.1%} off (mark 10 %)")
+
+
+def print_mi300x() -> None:
+    """Print the sizes of the MI300X table from 1 MiB on."""
+    host = without(load_profile("mi300x"), ("nic1", "nic3", "nic5", "nic7"))
+    topology = join(host, 2)
+    rows, close = [], 0
+    for row in rows_of("mi300x_split0x7_allreduce.tsv"):
+        nbytes, measured = int(row["bytes"]), float(row["uniform_oop_us"])
+        if 1 << 20 <= nbytes <= 4 << 30:
+            found = timed(topology, PAIRS, "allreduce", nbytes, nccl("2.22"))
+            ratio = found.together_us / measured
+            close += 1 / 1.2 <= ratio <= 1.2
+            rows.append(
+                [format_bytes(nbytes), measured, found.together_us, f"{ratio:.2f}", found.choice]
+            )
+    print("\nMI300X: 2 x 8, allreduce by 8 groups of 2, two a NIC, us (uniform, out of place)")
+    print(columns(["bytes", "measured there", "simulated", "ratio", "choice"], rows))
+    print(f"{close} of {len(rows)} sizes within 20 %")
+
+
+def calls(topology: Topology) -> Iterator[tuple[str, str, Groups, str]]:
+    """Yield (layout, kind, groups, collective) for a machine."""
+    host = topology.ranks // len(topology.hosts)
+    layouts = {
+        f"tp={host}": ("dp:allreduce", "dp:reduce-scatter", "dp:allgather", "tp:allreduce"),
+        f"tp={host // 2},cp=2": ("dp:reduce-scatter", "cp:allgather", "tp:allgather"),
+        f"ep={host}": ("ep:alltoall", "edp:reduce-scatter"),
+    }
+    for layout, names in layouts.items():
+        job = megatron_groups(layout, topology.ranks)
+        for name in names:
+            kind, collective = name.split(":")
+            yield layout, kind, job.kind(kind).groups, collective
+    mesh = f"replicate={len(topology.hosts)},shard={host}"
+    yield mesh, "replicate", mesh_groups(mesh, topology.ranks).kind("replicate").groups, "allreduce"
+
+
+def print_layouts() -> None:
+    """Print the times of groups of layouts on machines, and how often programs are no slower."""
+    rows: list[list[object]] = []
+    gains, near, slower = [], [], 0
+    for profile in MACHINES:
+        topology = join(load_profile(profile), HOSTS)
+        for layout, kind, groups, collective in calls(topology):
+            for nbytes in SIZES:
+                call = topology, groups, collective, nbytes
+                head = [f"{HOSTS}x {profile}", layout, f"{kind}:{collective}", format_bytes(nbytes)]
+                try:
+                    own, best = timed(*call, nccl("2.27")), timed(*call, fastest)
+                except Infeasible as error:
+                    rows.append([*head, *["-"] * 6, str(error)[:40]])
+                    continue
+                gain = own.together_us / best.together_us
+                gains.append(gain)
+                slower += gain < 0.99
+                if nbytes >= LEAST_SIZE_OF_BOUND:
+                    near.append(best.bound_us / best.together_us)
+                rows.append(
+                    [
+                        *head,
+                        *(f"{each.slowdown:.2f}" for each in (own, best)),
+                        *(f"{each.together_us:.0f}" for each in (own, best)),
+                        f"{gain:.2f}",
+                        f"{best.bound_us / best.together_us:.2f}",
+                        best.choice,
+                    ]
+                )
+    print("\nAll groups of a kind at once; at once/alone: how many times as long as a group alone")
+    head = ["machine", "layout", "call", "bytes", "NCCL at once/alone", "program's"]
+    print(columns([*head, "NCCL us", "program us", "gain", "of bound", "program"], rows))
+    print(
+        f"gain over NCCL's choice: geometric mean {geometric_mean(gains):.2f} of {len(gains)}, "
+        f"slower in {slower} (mark 0); 0.95 of the joint bound from 256M on in "
+        f"{sum(each >= 0.95 for each in near)} of {len(near)} (mark 90 %)"
+    )
+
+
+def main() -> None:
+    """Print all tables."""
+    if DATA.is_dir():
+        print_issue_820()
+        print_mi300x()
+    else:
+        print(f"{DATA.name}: no published times here")
+    print_layouts()
+
+
+if __name__ == "__main__":
+    publish(main, "Simulated, beside times that others measured")
