@@ -60,7 +60,8 @@ def time_groups(
         choose: What the first group of an orbit runs.
 
     Raises:
-        Infeasible: groups choose different knobs, which one run of the simulator does not have.
+        Infeasible: groups choose different knobs or chunks, of which one run of the simulator has
+            one.
         InputError: the simulator refuses the call.
     """
     executor = SimExecutor(topology)
@@ -70,7 +71,10 @@ def time_groups(
     for head, *others in orbits:
         own = choose(keep_gpus(topology, groups[head]), collective, nbytes)
         if chosen and _settings(own) != _settings(chosen[0]):
-            raise Infeasible(f"groups choose {chosen[0].name} and {own.name}: no single run")
+            raise Infeasible(
+                f"groups run {chosen[0].name} and {own.name}, of other knobs or chunks, which no "
+                "single run has"
+            )
         chosen.append(own)
         mine = [(own.program, groups[number]) for number in (head, *others)]
         parts += mine
@@ -86,7 +90,8 @@ def time_groups(
 
 def _settings(own: ConfiguredProgram) -> tuple[object, ...]:
     """Return the values that a run of the simulator has once; programs have their channels."""
-    return own.knobs.protocol, own.knobs.threads, own.knobs.buffer_bytes, own.loop
+    knobs = own.knobs
+    return own.program.nchunks, knobs.protocol, knobs.threads, knobs.buffer_bytes, own.loop
 
 
 def joint_program(parts: Sequence[tuple[Program, Sequence[int]]], ranks: int) -> Program:

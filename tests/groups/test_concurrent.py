@@ -7,12 +7,14 @@ import json
 import pytest
 
 from tests.conftest import Tuccl
+from tuccl.errors import Infeasible
 from tuccl.groups.concurrent import joint_bound_us, joint_program, time_groups
 from tuccl.groups.equivalence import group_orbits
 from tuccl.groups.layout import megatron_groups
 from tuccl.program import Knobs
 from tuccl.runtime import ConfiguredProgram, SimExecutor, time_baseline
-from tuccl.synth import Collective, bound, lower, msccl_default
+from tuccl.sketches import full_mesh
+from tuccl.synth import Collective, Problem, bound, lower, make_schedule, msccl_default
 from tuccl.topology import Topology, join, keep_gpus, load_profile
 
 
@@ -68,6 +70,21 @@ def test_the_joint_bound_of_one_group_is_its_own_and_of_more_what_their_hosts_se
         )
         four = joint_bound_us(topology, groups, collective, 1 << 28)
         assert four == pytest.approx(2 * alone, rel=0.01)  # two NICs
+
+
+def test_groups_with_other_numbers_of_chunks_are_no_single_run() -> None:
+    topology, programs = join(load_profile("v100x4"), 2), iter((1, 2))
+
+    def choose(part: Topology, collective: str, nbytes: int) -> ConfiguredProgram:
+        call = Collective(collective, part.ranks)
+        problem = Problem(call, full_mesh(part), next(programs), nbytes, part)
+        return ConfiguredProgram(
+            lower(make_schedule(problem, "packing")), Knobs("Simple"), name="a"
+        )
+
+    groups = megatron_groups("tp=4", 8).kind("tp").groups
+    with pytest.raises(Infeasible, match="no single run has"):
+        time_groups(topology, groups, [[0], [1]], "allgather", 1 << 20, choose)
 
 
 def test_one_group_on_its_own_ranks_is_its_program() -> None:
