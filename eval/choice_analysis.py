@@ -9,14 +9,15 @@ from dataclasses import dataclass, replace
 from tuccl.errors import Infeasible, InputError, Unavailable
 from tuccl.eval.critical_path import CriticalPath, critical_path
 from tuccl.eval.utilisation import Utilisation, utilisation
-from tuccl.program import Program, default_buffer_bytes
-from tuccl.runtime import Candidate, ConfiguredProgram, Executor, Table, TracedRun, select
+from tuccl.program import Program, default_buffer_bytes, max_threads
+from tuccl.runtime import Candidate, ConfiguredProgram, Executor, Table, select
 from tuccl.runtime.baseline import time_nccl
 from tuccl.runtime.table.programs import program_dialect
 from tuccl.sketches import Sketch, SketchSpace
 from tuccl.synth import EXACT_METHODS, MSCCL_DEFAULT_KNOBS, Collective, ScheduleChoice
-from tuccl.tuning.programs import DEFAULT_METHODS, ROBUST, ProgramCache
+from tuccl.tuning.programs import ROBUST, ProgramCache
 from tuccl.tuning.searches.space import Point
+from tuccl.tuning.studies.reader import parameters_of
 
 _MESH = "full-mesh"
 
@@ -73,7 +74,12 @@ def analyse_choice(
     """
     call = cache.collective
     candidate = select(table.lookup, call.name, nbytes, root=call.root).candidate
-    run = _traced(table, executor, candidate, call, nbytes, version)
+    program = table.program(candidate)
+    if program is not None and candidate.knobs is not None:
+        run = executor.trace(program, candidate.knobs.knobs, nbytes, passes=1)
+    else:
+        own = time_nccl(executor, table.topology, call, nbytes, candidate.nccl, version=version)
+        run = executor.of_defaults.trace(own.program, own.knobs, nbytes, passes=1, loop=own.loop)
     use, names = utilisation(run), [resource.name for resource in run.network.resources]
     busiest = run.trace.use[names.index(use.links[0].link)] if use.links else ()
     return ChoiceAnalysis(
@@ -85,21 +91,6 @@ def analyse_choice(
         busiest=tuple(busiest),
         effects=tuple(_effects(table, executor, candidate, cache, nbytes)),
     )
-
-
-def _traced(
-    table: Table,
-    executor: Executor,
-    candidate: Candidate,
-    call: Collective,
-    nbytes: int,
-    version: str,
-) -> TracedRun:
-    program = table.program(candidate)
-    if program is not None and candidate.knobs is not None:
-        return executor.trace(program, candidate.knobs.knobs, nbytes, passes=1)
-    own = time_nccl(executor, table.topology, call, nbytes, candidate.nccl, version=version)
-    return executor.of_defaults.trace(own.program, own.knobs, nbytes, passes=1, loop=own.loop)
 
 
 def sketch_of(candidate: Candidate, table: Table, nbytes: int) -> Sketch | None:
@@ -120,68 +111,48 @@ def _effects(
     if program is None or candidate.knobs is None or sketch is None:
         return
     point = Point.of(candidate.choice, candidate.knobs.knobs)
-    variants = _Variants(cache, point, program, sketch, nbytes)
-    for dimension, chosen, default, changed in variants.points():
+    for dimension, changed in _changed(point, cache.dialect).items():
+        if changed == point:
+            continue
         time_us = None
         with contextlib.suppress(Infeasible, InputError, Unavailable):
-            run = ConfiguredProgram(variants.program_of(changed), changed.knobs)
+            if changed.choice == point.choice and changed.channels == point.channels:
+                other = program.replace(protocol=changed.protocol)
+            else:
+                other = _made_anew(cache, sketch, changed, nbytes)
+            run = ConfiguredProgram(other, changed.knobs)
             time_us = run.on(executor, nbytes, root=cache.collective.root).time_us
-        yield KnobEffect(dimension, str(chosen), str(default), time_us)
+        chosen, default = (str(parameters_of(p)[dimension]) for p in (point, changed))
+        yield KnobEffect(dimension, chosen, default, time_us)
 
 
-@dataclass(frozen=True)
-class _Variants:
-    """The programs that differ from a choice in one dimension."""
-
-    cache: ProgramCache
-    point: Point
-    program: Program
-    sketch: Sketch
-    nbytes: int
-
-    def points(self) -> Iterator[tuple[str, object, object, Point]]:
-        """Yield each dimension with its value, its default and the point that has that."""
-        point, choice, default = self.point, self.point.choice, MSCCL_DEFAULT_KNOBS
-        usual = default_buffer_bytes(point.protocol, self.cache.dialect)
-        buffer = default.buffer_bytes if point.buffer_bytes == usual else point.buffer_bytes
-        variants = (
-            ("method", choice.method, ROBUST, replace(point, choice=_choice(ROBUST))),
-            ("sketch", choice.sketch, _MESH, replace(point, choice=replace(choice, sketch=_MESH))),
-            (
-                "chunks a rank",
-                choice.chunks_per_rank,
-                1,
-                replace(point, choice=replace(choice, chunks_per_rank=1)),
-            ),
-            (
-                "protocol",
-                point.protocol,
-                default.protocol,
-                replace(point, protocol=default.protocol, buffer_bytes=buffer),
-            ),
-            ("channels", point.channels, 1, replace(point, channels=1)),
-            ("threads", point.threads, default.threads, replace(point, threads=default.threads)),
-            ("buffer", point.buffer_bytes, usual, replace(point, buffer_bytes=usual)),
-        )
-        yield from (variant for variant in variants if variant[1] != variant[2])
-
-    def program_of(self, point: Point) -> Program:
-        """Return the program of a point, made anew where the stored one does not serve.
-
-        Raises:
-            Infeasible: there is none, or a solver would have to make it.
-        """
-        choice = point.choice
-        if choice == self.point.choice and point.channels == self.point.channels:
-            return self.program.replace(protocol=point.protocol)
-        if choice.method in EXACT_METHODS:
-            raise Infeasible(f"{choice.method}: takes a solver's time")
-        sketch = self.sketch
-        if choice.sketch != sketch.name and choice.method not in DEFAULT_METHODS:
-            sketch = SketchSpace(self.cache.topology, self.nbytes).sketch(choice.sketch)
-        knobs = point.protocol, point.channels, point.buffer_bytes
-        return self.cache.program(sketch, choice, self.nbytes, *knobs).program
+def _changed(point: Point, dialect: str) -> dict[str, Point]:
+    """Return ``point`` with each dimension at its default; a protocol brings its own buffer."""
+    default, choice = MSCCL_DEFAULT_KNOBS, point.choice
+    usual = default_buffer_bytes(point.protocol, dialect)
+    simple = replace(
+        point,
+        protocol=default.protocol,
+        threads=min(point.threads, max_threads(default.protocol)),
+        buffer_bytes=default.buffer_bytes if point.buffer_bytes == usual else point.buffer_bytes,
+    )
+    return {
+        "method": replace(point, choice=ScheduleChoice(_MESH, ROBUST, 1)),
+        "sketch": replace(point, choice=replace(choice, sketch=_MESH)),
+        "chunking": replace(point, choice=replace(choice, chunks_per_rank=1)),
+        "protocol": simple,
+        "channels": replace(point, channels=1),
+        "threads": replace(point, threads=default.threads),
+        "buffer": replace(point, buffer_bytes=usual),
+    }
 
 
-def _choice(method: str) -> ScheduleChoice:
-    return ScheduleChoice(_MESH, method, 1)
+def _made_anew(cache: ProgramCache, sketch: Sketch, point: Point, nbytes: int) -> Program:
+    """The program of a point; raises Infeasible where there is none, or a solver has to make it."""
+    choice = point.choice
+    if choice.method in EXACT_METHODS:
+        raise Infeasible(f"{choice.method}: takes a solver's time")
+    if choice.sketch != sketch.name and choice.method != ROBUST:
+        sketch = SketchSpace(cache.topology, nbytes).sketch(choice.sketch)
+    knobs = point.protocol, point.channels, point.buffer_bytes
+    return cache.program(sketch, choice, nbytes, *knobs).program

@@ -112,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
         page = html_report(
             comparison,
             studies,
-            stored,
+            stored.preferring(args.prefer),
             command=shlex.join(["tuccl", *sys.argv[1:]]),
             date=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         )

@@ -10,7 +10,7 @@ from tuccl.errors import Infeasible, InputError
 from tuccl.eval.choice_analysis import ChoiceAnalysis, analyse_choice, programs_of
 from tuccl.eval.comparison import Comparison, call_name
 from tuccl.eval.report.charts import link_use_svg, use_over_time
-from tuccl.eval.report.elements import HeatCell, chart, fold, heat_map, paragraph, sizes_heads
+from tuccl.eval.report.elements import HeatCell, chart, fold, heat_map, paragraph
 from tuccl.runtime import NCCL_VERSION, Table
 from tuccl.runtime.backends import executor_on
 from tuccl.synth import Collective
@@ -34,6 +34,9 @@ def choice_parts(comparison: Comparison, stored: Table | None) -> Iterator[str]:
         executor = executor_on(stored.topology, "sim", stored.lookup.dialect)
     except InputError as error:
         yield paragraph(f"The machine is not simulated: {error}.")
+        return
+    if executor.runs_plans:
+        yield paragraph("The simulator keeps no record of MSCCL++'s plans: they are left out.")
         return
     for collective, root in comparison.calls:
         yield f"<h3>{call_name(collective, root)}</h3>"
@@ -78,7 +81,7 @@ def _path_map(analyses: Sequence[ChoiceAnalysis], label: str) -> str:
         "Why it takes so long: parts of the chain of events that sets the time; those below "
         f"{100 * _LEAST_SHARE:.0f} % are left out ({label})."
     )
-    return heat_map("share", sizes_heads(a.nbytes for a in analyses), lines, caption)
+    return heat_map("share", [a.nbytes for a in analyses], lines, caption)
 
 
 def _effect_map(analyses: Sequence[ChoiceAnalysis], label: str) -> str:
@@ -96,7 +99,7 @@ def _effect_map(analyses: Sequence[ChoiceAnalysis], label: str) -> str:
         if effect.time_us is None:
             return HeatCell("no run", note=note)
         ratio = effect.time_us / analyses[number].time_us
-        kind = "fast" if ratio >= 1 else "slow"
+        kind = "" if round(ratio, 2) == 1 else "fast" if ratio > 1 else "slow"
         return HeatCell(f"{ratio:.2f}x", kind, min(abs(ratio - 1) / (_STRONGEST - 1), 1.0), note)
 
     lines = [(name, [cell(i, name) for i in range(len(analyses))]) for name in names]
@@ -104,7 +107,7 @@ def _effect_map(analyses: Sequence[ChoiceAnalysis], label: str) -> str:
         "Knob effects: the time with one knob at its default, the others as chosen, over the time "
         f"as chosen; more than 1 is what the choice gains, - is at its default ({label})."
     )
-    return heat_map("time", sizes_heads(a.nbytes for a in analyses), lines, caption)
+    return heat_map("time", [a.nbytes for a in analyses], lines, caption)
 
 
 def _link_use(analyses: Sequence[ChoiceAnalysis]) -> Iterator[str]:

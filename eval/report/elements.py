@@ -92,12 +92,13 @@ def table(
 
 def heat_map(
     corner: str,
-    columns: Sequence[str],
+    columns: Sequence[str | int],
     lines: Sequence[tuple[str, Sequence[HeatCell | None]]],
     caption: str,
 ) -> str:
-    """Return a table whose cells are coloured; None is a cell without a number."""
-    heads = "".join(f'<th scope="col">{html(column)}</th>' for column in columns)
+    """Return a table whose cells are coloured; None is a cell without a number, ints are bytes."""
+    names = (format_bytes(c) if isinstance(c, int) else html(c) for c in columns)
+    heads = "".join(f'<th scope="col">{name}</th>' for name in names)
     body = "".join(
         f'<tr><th class="text" scope="row">{html(name)}</th>{"".join(map(_heat_cell, cells))}</tr>'
         for name, cells in lines
@@ -145,8 +146,3 @@ def _scroll(content: str, label: str, *, wide: bool = False) -> str:
     """A box that scrolls by itself, also by the keyboard, and says so on a phone if ``wide``."""
     kind = "scroll wide" if wide else "scroll"
     return f'<div class="{kind}" role="region" tabindex="0" aria-label="{label}">{content}</div>'
-
-
-def sizes_heads(sizes: Iterable[int]) -> list[str]:
-    """Return the heads of columns that stand for sizes in bytes."""
-    return [format_bytes(size) for size in sizes]

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 from tuccl.eval.choice_analysis import sketch_of
 from tuccl.eval.comparison import Comparison
-from tuccl.eval.report.elements import fold, paragraph, picture, sizes_heads, table
+from tuccl.eval.report.elements import fold, paragraph, picture, table
 from tuccl.runtime import Table, select
 from tuccl.sketches import Sketch, sketch_svg
 from tuccl.topology import Topology, machine_svg, signature
+from tuccl.units import format_bytes
 
 _MOST_SKETCHES = 4
 
@@ -55,7 +56,7 @@ def sketch_parts(comparison: Comparison, stored: Table | None) -> Iterator[str]:
         sketch = sketches.get(choice.sketch) or sketch_of(choice, stored, row.size)
         if sketch is not None:
             sketches[choice.sketch] = sketch
-            uses[choice.sketch].append(f"{row.collective} {sizes_heads([row.size])[0]}")
+            uses[choice.sketch].append(f"{row.collective} {format_bytes(row.size)}")
     names = sorted(sketches, key=lambda name: -len(uses[name]))
     for name in names[:_MOST_SKETCHES]:
         sketch = sketches[name]

@@ -13,7 +13,6 @@ from tuccl.eval.report.elements import (
     heat_map,
     html,
     paragraph,
-    sizes_heads,
     table,
 )
 from tuccl.tuning import StoredStudy, importances
@@ -90,4 +89,4 @@ def _importance_map(studies: Sequence[StoredStudy], how: str) -> str:
         f"(times {how})."
     )
     lines = [(name, [cell(share.get(name, 0.0)) for _, share in shares]) for name in names]
-    return heat_map("share", sizes_heads(nbytes for nbytes, _ in shares), lines, caption)
+    return heat_map("share", [nbytes for nbytes, _ in shares], lines, caption)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from tuccl.eval.comparison import REGRESSION, Comparison, ComparisonRow, call_name
-from tuccl.eval.report.elements import HeatCell, heat_map, paragraph, sizes_heads, table
+from tuccl.eval.report.elements import HeatCell, heat_map, paragraph, table
 
 REGRESSION_SIGN = "\u25bc"  # a triangle that points down
 
@@ -56,7 +56,7 @@ def _heat(comparison: Comparison) -> str:
         f"{100 * REGRESSION:.0f} % and the noise. A best baseline is no default "
         f"({comparison.label})."
     )
-    return heat_map(comparison.how, sizes_heads(sizes), lines, caption)
+    return heat_map(comparison.how, sizes, lines, caption)
 
 
 def _cell(row: ComparisonRow | None, strongest: float) -> HeatCell | None:

@@ -58,7 +58,9 @@ figure { margin: 1rem 0; } figcaption { font-size: 13px; max-width: 76rem; }
     font-size: 12px; color: var(--link); }
   .scroll img { max-width: none; }
   .heat th:first-child { position: sticky; left: 0; background: var(--paper);
-    white-space: normal; width: 8rem; min-width: 8rem; } }
+    white-space: normal; width: 6rem; min-width: 6rem; }
+  .plain .text { min-width: 3.8rem; } .heat small { min-width: 3.6rem; }
+  th, td { padding: .2rem .35rem; } }
 @media print { @page { size: landscape; margin: 12mm; } body { max-width: none; margin: 0; }
   nav, .skip { display: none; } .scroll { overflow: visible; }
   details::details-content { content-visibility: visible; display: block; block-size: auto; }

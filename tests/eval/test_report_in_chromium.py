@@ -34,6 +34,7 @@ SCROLLED = """
 [...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth + 1
 ).map(e => e.getAttribute('aria-label'))
 """
+SCROLLED_SILENTLY = SCROLLED.replace("'.scroll'", "'.scroll:not(.wide)'")
 # Texts with their contrast to what is behind them, where that is too little.
 FAINT = """
 (() => {
@@ -121,6 +122,7 @@ def test_nothing_is_cut_or_faint(page: Page, width: int, scheme: str) -> None:
     for is_open in ("false", "true"):
         page.value(f"document.querySelectorAll('details').forEach(d => d.open = {is_open})")
         assert page.value(CUT) == []
+        assert page.value(SCROLLED_SILENTLY) == []
         assert page.value("document.documentElement.scrollWidth") <= width
     assert page.value(FAINT % LEAST_CONTRAST) == []
     assert page.value(SMALLEST_TEXT) >= LEAST_TEXT_PIXELS
