@@ -76,10 +76,10 @@ def analyse_choice(
     candidate = select(table.lookup, call.name, nbytes, root=call.root).candidate
     program = table.program(candidate)
     if program is not None and candidate.knobs is not None:
-        run = executor.trace(program, candidate.knobs.knobs, nbytes, passes=1)
+        run = executor.trace(program, candidate.knobs.knobs, nbytes)
     else:
         own = time_nccl(executor, table.topology, call, nbytes, candidate.nccl, version=version)
-        run = executor.of_defaults.trace(own.program, own.knobs, nbytes, passes=1, loop=own.loop)
+        run = executor.of_defaults.trace(own.program, own.knobs, nbytes, loop=own.loop)
     use, names = utilisation(run), [resource.name for resource in run.network.resources]
     busiest = run.trace.use[names.index(use.links[0].link)] if use.links else ()
     return ChoiceAnalysis(

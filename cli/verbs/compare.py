@@ -63,7 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-s", "--size", metavar="RANGE", help="sizes (default: those that were tuned)"
     )
     parser.add_argument(
-        "--report", metavar="OUT.html", help="write a report with plots, also of the search"
+        "--report",
+        metavar="OUT.html",
+        help="write a page: charts, reasons, knob effects, link use, sketches, the search",
     )
     parser.add_argument(
         "--idle",

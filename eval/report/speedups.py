@@ -64,5 +64,5 @@ def _cell(row: ComparisonRow | None, strongest: float) -> HeatCell | None:
         return None
     if row.regression:
         return HeatCell(f"{REGRESSION_SIGN} {row.speedup:.2f}", "regression", 1.0)
-    strength = abs(math.log2(row.speedup)) / strongest
-    return HeatCell(f"{row.speedup:.2f}", "fast" if row.speedup >= 1 else "slow", strength)
+    kind = "" if round(row.speedup, 2) == 1 else "fast" if row.speedup > 1 else "slow"
+    return HeatCell(f"{row.speedup:.2f}", kind, abs(math.log2(row.speedup)) / strongest)

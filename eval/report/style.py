@@ -67,6 +67,7 @@ figure { margin: 1rem 0; } figcaption { font-size: 13px; max-width: 76rem; }
   summary { list-style: none; color: inherit; font-weight: 600; break-after: avoid; }
   table { font-size: 9px; max-width: 100%; } small { font-size: 8px; }
   th, td { padding: 1px 3px; white-space: normal; }
+  .cards td:first-child { white-space: nowrap; }
   .scroll img { max-height: 130mm; width: auto; }
   .charts { grid-template-columns: repeat(auto-fit, minmax(72mm, 1fr)); }
   .chart svg { max-width: 125mm; }

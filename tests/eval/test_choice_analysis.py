@@ -33,6 +33,7 @@ def test_the_parts_of_the_time_add_up_to_the_choices_time(table: Table, nbytes: 
     assert chosen.stats is not None
     assert found.time_us == pytest.approx(chosen.stats.recent_us, rel=1e-6)
     assert sum(part.us for part in found.path.parts) == pytest.approx(found.time_us)
+    assert not [part.what for part in found.path.parts if "not recorded" in part.what]
     assert max(found.busiest) <= 1.001
     assert max(found.busiest) >= max(max(c.over_time) for c in found.use.classes) - 1e-9
 
