@@ -28,7 +28,7 @@ ci:
 	@for stage in check docs wheel-test test; do \
 	  start=$$(date +%s); $(MAKE) $$stage || exit; echo "make $$stage: $$(($$(date +%s) - start)) s"; done
 
-test: setup cpp mpi cells torch postgresql
+test: setup cpp mpi cells torch postgresql browser
 	ctest --test-dir $(SANITIZED) -j 2 --output-on-failure --timeout 300
 	ctest --test-dir $(THREADED) -j 2 --output-on-failure --timeout 300
 	$(RUN) pytest -n 3 --dist worksteal --durations 25 --durations-min 10
@@ -98,6 +98,10 @@ cells: setup
 postgresql: setup
 	@sh scripts/postgresql-packages
 
+# The browser that the tests open reports in.
+browser: setup
+	@sh scripts/browser-packages
+
 cpp: | $(UV)
 	cmake -S msccl_ext -B $(SANITIZED) -DTUCCL_SANITIZE=address,undefined
 	cmake --build $(SANITIZED) -j 2
@@ -125,4 +129,4 @@ build/uv/bin/uv:
 clean:
 	rm -rf build dist .venv
 
-.PHONY: ci demo test mpi cells cuda gpu torch postgresql check format soak fuzz wheel wheel-test check-install docs setup cpp clean
+.PHONY: ci demo test mpi cells cuda gpu torch postgresql browser check format soak fuzz wheel wheel-test check-install docs setup cpp clean

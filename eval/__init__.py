@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tuccl.eval.comparer import compare
     from tuccl.eval.comparison import Comparison
     from tuccl.eval.critical_path import critical_path, path_text
-    from tuccl.eval.report import html_report
+    from tuccl.eval.report.page import html_report
     from tuccl.eval.time_spent import spent_text, time_spent
     from tuccl.eval.trace_events import trace_json
     from tuccl.eval.utilisation import utilisation, utilisation_text

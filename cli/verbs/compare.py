@@ -63,7 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-s", "--size", metavar="RANGE", help="sizes (default: those that were tuned)"
     )
     parser.add_argument(
-        "--report", metavar="OUT.html", help="write a report with plots, also of the search"
+        "--report",
+        metavar="OUT.html",
+        help="write a page: charts, reasons, knob effects, link use, sketches, the search",
     )
     parser.add_argument(
         "--idle",
@@ -112,8 +114,7 @@ def run(args: argparse.Namespace) -> int:
         page = html_report(
             comparison,
             studies,
-            stored.lookup.tuned_on,
-            machine=stored.topology,
+            stored.preferring(args.prefer),
             command=shlex.join(["tuccl", *sys.argv[1:]]),
             date=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         )

@@ -121,7 +121,7 @@ def packages() -> list[Check]:
             "fewstep (often the fastest at small sizes) and taccl",
             "pip install 'ortools==9.15.*'",
         ),
-        ("matplotlib", "plots in reports", "pip install matplotlib"),
+        ("matplotlib", "compare --report", "pip install matplotlib"),
         ("torch", "the torch.distributed backend", "pip install torch"),
     ]
     here = Check("tuccl", f"{__version__}, Python {sys.version.split()[0]}", EVERY_VERB, "")

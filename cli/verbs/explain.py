@@ -91,6 +91,8 @@ def plugin_answers(folder: Path, table: LookupTable, same_order: bool) -> tuple[
 
 def explain_call(args: argparse.Namespace, table: LookupTable, loaded: Table) -> int:
     """Print the choice for one call."""
+    from tuccl.eval.choice_analysis import sketch_of
+
     collective = one_collective_of(args.collective)
     nbytes = parse_size(args.size)
     choice = select(table, collective, nbytes, in_place=args.in_place, root=args.root)
@@ -113,18 +115,6 @@ def explain_call(args: argparse.Namespace, table: LookupTable, loaded: Table) ->
     if study is not None:
         print("\n".join(study_lines(study)))
     return 0
-
-
-def sketch_of(candidate: Candidate, table: Table, nbytes: int) -> Sketch | None:
-    """Return the sketch of a candidate's program, stored or by its name; None: it has none."""
-    from tuccl.sketches import SketchSpace
-
-    if not candidate.sketch or (stored := table.sketch(candidate)) is not None:
-        return stored if candidate.sketch else None
-    try:
-        return SketchSpace(table.topology, nbytes).sketch(candidate.sketch)
-    except InputError:
-        return None
 
 
 def sketch_json(sketch: Sketch) -> dict[str, object]:

@@ -75,7 +75,7 @@ class StoredStudy:
         """Return the least median in us by value of a dimension (``method``, ...), rising."""
         best: dict[str, float] = {}
         for point, us in self.points_us.items():
-            value = str(_params(point)[dimension])
+            value = str(parameters_of(point)[dimension])
             best[value] = min(us, best.get(value, math.inf))
         return dict(sorted(best.items(), key=lambda item: item[1]))
 
@@ -162,7 +162,7 @@ def _optuna_study(times: Mapping[Point, float]) -> OptunaStudy:
     from optuna.trial import create_trial
 
     silence_optuna()
-    rows = [(_params(point), us) for point, us in times.items()]
+    rows = [(parameters_of(point), us) for point, us in times.items()]
     distributions: dict[str, Any] = {}
     for name in rows[0][0]:
         values = sorted({params[name] for params, _ in rows}, key=str)
@@ -175,7 +175,8 @@ def _optuna_study(times: Mapping[Point, float]) -> OptunaStudy:
     return study
 
 
-def _params(point: Point) -> dict[str, str | int]:
+def parameters_of(point: Point) -> dict[str, str | int]:
+    """Return the value of each dimension at ``point``."""
     choice = point.choice
     return {
         "method": choice.method,
