@@ -19,9 +19,8 @@ import sys
 import time
 from collections.abc import Sequence
 
-from pages import HERE, ROOT, Page, git, listed, pages
-
-_LOGS = ROOT / "build" / "figures"
+import pages
+from pages import Page, git
 
 
 def main() -> int:
@@ -31,10 +30,10 @@ def main() -> int:
     action.add_argument("--list", action="store_true", help="print each page's command and age")
     action.add_argument("--check", action="store_true", help="fail for stale pages")
     parser.add_argument("--stale", action="store_true", help="only pages older than their code")
-    parser.add_argument("--only", nargs="+", metavar="NAME", choices=pages())
+    parser.add_argument("--only", nargs="+", metavar="NAME", choices=pages.all_pages())
     parser.add_argument("--minutes", type=int, default=sys.maxsize, metavar="N", help="in all")
     args = parser.parse_args()
-    chosen = [pages()[name] for name in args.only or pages()]
+    chosen = [pages.all_pages()[name] for name in args.only or pages.all_pages()]
     if args.check:
         return check(chosen)
     if args.stale:
@@ -57,7 +56,7 @@ def check(chosen: Sequence[Page]) -> int:
         print("results: not checked: no checkout with all of its history")
         return 0
     found = {page.name: errors(page) for page in chosen}
-    known = listed() & set(found)
+    known = pages.listed() & set(found)
     wrong = [f"{n}: {'; '.join(e)}" for n, e in found.items() if e and n not in known]
     wrong += [f"{n}: not stale; take it out of figures.toml" for n in known if not found[n]]
     print("\n".join(wrong), file=sys.stderr, end="\n" if wrong else "")
@@ -85,7 +84,7 @@ def row(page: Page) -> str:
 
 def words(page: Page) -> list[list[str]]:
     """Return the commands that make a page, from the repository's root."""
-    last = [str(page.script.relative_to(HERE)), *page.arguments.split(), "--write"]
+    last = [str(page.script.relative_to(pages.HERE)), *page.arguments.split(), "--write"]
     commands = [*(command.split() for command in page.before), last]
     return [["benchmarks/" + command[0], *command[1:]] for command in commands]
 
@@ -97,7 +96,6 @@ def rebuild(chosen: Sequence[Page], minutes: int) -> int:
         fault = "there are changes without a commit" if dirty else "HEAD is on no branch"
         print(f"figures.py: {fault}, and pages name the commit that made them", file=sys.stderr)
         return 2
-    _LOGS.mkdir(parents=True, exist_ok=True)
     failed = []
     for number, page in enumerate(chosen, 1):
         place = f"{number}/{len(chosen)} {page.name}:"
@@ -123,9 +121,12 @@ def rebuild(chosen: Sequence[Page], minutes: int) -> int:
 
 def run(page: Page) -> bool:
     """Run a page's commands; whether all went well. A command that is interrupted may clean up."""
-    with (_LOGS / f"{page.name}.log").open("w") as log:
+    logs = pages.ROOT / "build" / "figures"
+    logs.mkdir(parents=True, exist_ok=True)
+    with (logs / f"{page.name}.log").open("w") as log:
         for command in words(page):
-            process = subprocess.Popen([sys.executable, *command], cwd=ROOT, stdout=log, stderr=log)
+            line = [sys.executable, *command]
+            process = subprocess.Popen(line, cwd=pages.ROOT, stdout=log, stderr=log)
             try:
                 status = process.wait()
             except KeyboardInterrupt:

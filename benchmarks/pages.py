@@ -114,7 +114,7 @@ class Page:
 
 
 @cache
-def pages() -> dict[str, Page]:
+def all_pages() -> dict[str, Page]:
     """Return the pages that figures.toml lists, by name, each with its benchmark."""
     table = tomllib.loads((HERE / "figures.toml").read_text())
     found = {}

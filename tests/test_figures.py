@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
 import pytest
 
+import figures
 import pages
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -74,7 +76,7 @@ def test_what_is_no_result_is_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "figures"),
+    ("text", "count"),
     [
         ("It is 2.5x as fast.", 1),
         ("Errors are 4 to 12 %.", 2),
@@ -83,13 +85,13 @@ def test_what_is_no_result_is_there() -> None:
         ("# One\n[page](results/emulated_rates.md)\n\n# Two\n99.3 %.", 1),
     ],
 )
-def test_figures_without_a_page_are_found(text: str, figures: int) -> None:
-    assert len(unfounded(text)) == figures
+def test_figures_without_a_page_are_found(text: str, count: int) -> None:
+    assert len(unfounded(text)) == count
 
 
 def test_each_page_has_a_benchmark_and_a_time() -> None:
-    assert set(pages.pages()) == {path.stem for path in (ROOT / "results").glob("*.md")}
-    assert pages.listed() <= set(pages.pages())
+    assert set(pages.all_pages()) == {path.stem for path in (ROOT / "results").glob("*.md")}
+    assert pages.listed() <= set(pages.all_pages())
 
 
 @pytest.fixture
@@ -114,6 +116,20 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pages.Page:
         "    .venv/bin/python benchmarks/one.py --seeds 3\n\n```text\n1.0\n```\n"
     )
     return pages.Page("one", script, "Simulated", "", (), 1)
+
+
+def test_a_failing_benchmark_stops_no_other(page: pages.Page) -> None:
+    two = dataclasses.replace(page, name="two", script=pages.HERE / "two.py")
+    page.script.write_text("raise SystemExit(1)\n")
+    assert figures.rebuild([page, two], 9) == 2  # there are changes without a commit
+    two.script.write_text("import pathlib, sys\npathlib.Path('two').write_text(sys.argv[1])\n")
+    pages.git("add", ".")
+    pages.git("-c", "user.name=n", "-c", "user.email=e", "commit", "-q", "-m", "two")
+    assert figures.rebuild([page, two], 9) == 1
+    assert (pages.ROOT / "two").read_text() == "--write"
+    (pages.ROOT / "two").unlink()
+    assert figures.rebuild([two], 0) == 0  # skipped: it takes a minute
+    assert not (pages.ROOT / "two").exists()
 
 
 def test_a_page_is_as_old_as_what_its_code_computes(page: pages.Page) -> None:
