@@ -2,7 +2,7 @@
 # make cuda: the interpreter for GPUs, where nvcc is.   make gpu: all checks and figures that need a GPU.
 # make mpi: Open MPI and MPICH, and what joins tuccl to them.   make torch: PyTorch for the tests.
 # make docs: the documentation site.   make check-install: a short check of the installation.
-# make ci: all that CI runs.   make check: format, lint, types.   make soak, make fuzz: the slow ones.   make wheel: build a wheel (wheel-test: and try it).
+# make ci: all that CI runs.   make check: format, lint, types, figures' age.   make figures: the pages of results/.   make soak, make fuzz: the slow ones.   make wheel: build a wheel (wheel-test: and try it).
 export UV_PYTHON_PREFERENCE := only-system
 export UV_PYTHON_DOWNLOADS := never
 UV := $(shell command -v uv || echo build/uv/bin/uv)
@@ -39,6 +39,11 @@ check: setup
 	@$(RUN) clang-format --dry-run --Werror $(CPP_FILES)
 	$(RUN) mypy
 	$(RUN) mypy --config-file benchmarks/mypy.ini benchmarks/*.py
+	$(RUN) python benchmarks/figures.py --check
+
+# The pages of results/ that this machine can make, from a commit. ARGS: --list, --stale, --only NAME, --minutes N.
+figures: setup
+	$(RUN) python benchmarks/figures.py $(ARGS)
 
 format: setup
 	$(RUN) ruff check --fix . && $(RUN) ruff format .
@@ -129,4 +134,4 @@ build/uv/bin/uv:
 clean:
 	rm -rf build dist .venv
 
-.PHONY: ci demo test mpi cells cuda gpu torch postgresql browser check format soak fuzz wheel wheel-test check-install docs setup cpp clean
+.PHONY: ci demo figures test mpi cells cuda gpu torch postgresql browser check format soak fuzz wheel wheel-test check-install docs setup cpp clean

@@ -9,9 +9,9 @@ from the sketch to the plan (`plan`) and to the verified program (`all`), with t
 search. TACOS v1.3.0 does allgather only, prints a time and no schedule; its seconds and shares are
 those of one try, as others measured them on such pods.
 
-`--latency` prints 1 MiB on the seven reference fabrics next to `pipelined`: simulated time over the
-bound max(alpha diameter, least alpha across the tight cut + bytes over its rate), for the best
-chunking of each, on a machine where links alone take time.
+Then, with `--latency` alone, 1 MiB on the seven reference fabrics next to `pipelined`: simulated
+time over the bound max(alpha diameter, least alpha across the tight cut + bytes over its rate), for
+the best chunking of each, on a machine where links alone take time.
 """
 
 from __future__ import annotations
@@ -103,16 +103,16 @@ def main() -> None:
     parser.add_argument("--collectives", default="allgather")
     parser.add_argument("--starts", type=int, default=0, help="0: the method's own number")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--latency", action="store_true", help="1 MiB on the seven fabrics")
+    parser.add_argument("--latency", action="store_true", help="only 1 MiB on the seven fabrics")
     args = parser.parse_args()
-    if args.latency:
-        cell = f"{'over bound':>10}{'chunks':>7}{'hops':>4}{'blocks':>7}{'cpu s':>8}"
-        print(f"{'':<26}{'greedy':<36}{'pipelined':<36}")
-        print(f"{'fabric':<11}{'collective':<14}{cell}{cell}{'TACOS':>8}")
-        for fabric in REFERENCE_FABRICS:
-            for name in args.collectives.split(","):
-                print(latency_row(fabric, name), flush=True)
-        return
+    if not args.latency:
+        print_pods(args)
+        print()
+    print_latency(args.collectives.split(","))
+
+
+def print_pods(args: argparse.Namespace) -> None:
+    """Print 1 GiB on hosts of 8 GPUs."""
     options = Options(args.seed, args.starts)
     print(
         f"{'GPUs':>5} {'collective':<15}{'chunks':>7}{'plan s':>9}{'all s':>9}{'emitted':>9}"
@@ -121,6 +121,16 @@ def main() -> None:
     for ranks in args.gpus.split(","):
         for name in args.collectives.split(","):
             print(row(int(ranks), name, options, 1 << 30), flush=True)
+
+
+def print_latency(collectives: list[str]) -> None:
+    """Print 1 MiB on the reference fabrics."""
+    cell = f"{'over bound':>10}{'chunks':>7}{'hops':>4}{'blocks':>7}{'cpu s':>8}"
+    print(f"{'':<26}{'greedy':<36}{'pipelined':<36}")
+    print(f"{'fabric':<11}{'collective':<14}{cell}{cell}{'TACOS':>8}")
+    for fabric in REFERENCE_FABRICS:
+        for name in collectives:
+            print(latency_row(fabric, name), flush=True)
 
 
 if __name__ == "__main__":

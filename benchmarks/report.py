@@ -13,6 +13,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from tuccl.files import write_file
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -55,7 +57,7 @@ def publish(
         body = text if markdown else f"```text\n{text}\n```"
         name = name or script.stem
         path = ROOT / "results" / f"{name}.md"
-        path.write_text(f"# {name}\n\n{kind}. {circumstances}\n\n{body}\n")
+        write_file(path, f"# {name}\n\n{kind}. {circumstances}\n\n{body}\n".encode())
         print(f"written to {path.relative_to(ROOT)}", file=sys.stderr)
     sys.exit(status)
 

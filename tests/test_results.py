@@ -10,17 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from pages import listed
+
 ROOT = Path(__file__).resolve().parents[1]
 STAMPS = {
     path.stem: re.findall(r"\bCommit ([0-9a-f]{7,40})((?:-dirty)?)\b", path.read_text())
     for path in sorted((ROOT / "results").glob("*.md"))
 }
-# To be run again: of a commit that was rewritten before it was published, of uncommitted files, or
-# without figures yet.
-STALE = {
-    "compression_exchanges",
-    "plan_mutations",
-}
+# To be run again: of no commit here, of uncommitted files, or older than its benchmark.
+STALE = listed()
 
 
 def git(*words: str, given: str = "") -> str:
