@@ -20,12 +20,13 @@ from tuccl.tuning.policy_training import NoStudy, SimulatedCall, simulated_calls
 from tuccl.tuning.programs import ProgramCache, sketches_by_name
 from tuccl.tuning.rl.state import State
 from tuccl.tuning.searches.search import run_search
-from tuccl.tuning.searches.space import Point
+from tuccl.tuning.searches.space import Point, Space
 
 C0 = ScheduleChoice("full-mesh", "taccl", 1)
 """TACCL on the full mesh: with `MSCCL_DEFAULT_KNOBS` the paper's default."""
 EFFORT = 0.02  # of a stage; fifty times as much finds programs that are as fast
 EVALUATIONS = 100
+_OF_ALL_METHODS = 60
 
 
 @cache
@@ -35,12 +36,11 @@ def executor_of(cluster: str) -> SimExecutor:
 
 
 @cache
-def taccl_programs(cluster: str, collective: str, mesh_only: bool = False) -> ProgramCache:
-    """Return TACCL's programs on a cluster, of every sketch or of the full mesh alone."""
+def taccl_programs(cluster: str, collective: str) -> ProgramCache:
+    """Return TACCL's programs on a cluster."""
     topology = topology_of(cluster)
-    sketches = ("full-mesh",) if mesh_only else ()
     call = Collective(collective, topology.ranks)
-    return ProgramCache(topology, call, methods=("taccl",), sketches=sketches, effort=EFFORT)
+    return ProgramCache(topology, call, methods=("taccl",), effort=EFFORT)
 
 
 def taccl_program(cluster: str, collective: str, sketch: str, nbytes: int) -> Program:
@@ -57,14 +57,28 @@ def size_on(cluster: str, size: int) -> int:
     return aligned_size(size, topology_of(cluster).ranks)
 
 
-def taccl_call(executor: SimExecutor, programs: ProgramCache, nbytes: int) -> SimulatedCall:
-    """Return the call whose sketches are the candidates; its space has TACCL's choices."""
-    topology, name = programs.topology, programs.collective.name
-    sketches = candidate_sketches(topology, programs.collective, nbytes)
-    space = programs.space(sketches, nbytes)
-    assert space is not None
-    evaluate = Evaluator(executor, programs, sketches_by_name(sketches, None), nbytes, NoStudy())
-    return SimulatedCall(topology.name, State.of(topology, name, nbytes), space, evaluate, 0.0)
+def taccl_call(
+    executor: SimExecutor, programs: ProgramCache, nbytes: int, only: ScheduleChoice | None = None
+) -> SimulatedCall:
+    """Return the call whose choices are TACCL's on every candidate sketch, or ``only`` one."""
+    topology, collective = programs.topology, programs.collective
+    sketches = candidate_sketches(topology, collective, nbytes)
+    sketch_of = sketches_by_name(sketches, None)
+    channels = {
+        choice: counts
+        for choice, counts in programs.choices(sketches, nbytes).items()
+        if choice.method == C0.method and only in (None, choice)
+    }
+    space = Space(
+        channels,
+        under_default_knobs(C0),
+        lambda choice: programs.channels(sketch_of(choice.sketch), choice, nbytes),
+        nbytes=nbytes,
+        nchunks=lambda choice: collective.nchunks(choice.chunks_per_rank),
+    )
+    evaluate = Evaluator(executor, programs, sketch_of, nbytes, NoStudy())
+    state = State.of(topology, collective.name, nbytes)
+    return SimulatedCall(topology.name, state, space, evaluate, 0.0)
 
 
 def under_default_knobs(choice: ScheduleChoice) -> Point:
@@ -74,29 +88,27 @@ def under_default_knobs(choice: ScheduleChoice) -> Point:
 
 @dataclass(frozen=True)
 class Found:
-    """The best point of a search, its time in us, and the evaluations that it took."""
+    """The best point of a search, its time in us, and its program."""
 
     us: float
     point: Point
-    evaluations: int
+    program: Program
 
 
-def search_best(
-    call: SimulatedCall, start: Sequence[Point], search: str = "descent", budget: int = EVALUATIONS
-) -> Found:
-    """Return what a search finds among the named methods' points, ``start`` among them."""
-    runs = SEARCHES[search](call.space, first=[p for p in start if p in call.space])
-    found = run_search(runs, call.samples, budget)
+def search_best(call: SimulatedCall, start: Sequence[Point], budget: int = EVALUATIONS) -> Found:
+    """Return what the default search finds, ``start`` among its first points."""
+    search = SEARCHES["descent"](call.space, first=[p for p in start if p in call.space])
+    found = run_search(search, call.samples, budget)
+    best = min([*found.ranked(1)[:1], *start], key=call.us)
     assert isinstance(call.evaluate, Evaluator)
-    ranked = [*call.evaluate.ranked(found, 1), *start]
-    best = min(ranked, key=call.us)
-    return Found(call.us(best), best, len(found))
+    return Found(call.us(best), best, call.evaluate.program(best).program)
 
 
+@cache
 def search_all_methods(cluster: str, collective: str, nbytes: int) -> Found:
     """Return what the default search finds over every method, sketch and knob."""
     [call] = simulated_calls(topology_of(cluster), collective, [nbytes])
-    return search_best(call, ())
+    return search_best(call, (), _OF_ALL_METHODS)
 
 
 @dataclass(frozen=True)
@@ -115,9 +127,8 @@ def gains(cluster: str, collective: str, nbytes: int) -> Gains:
     """Return the default's time, and the times that sketch, knobs and both reach."""
     default = under_default_knobs(C0)
     every = taccl_call(executor_of(cluster), taccl_programs(cluster, collective), nbytes)
-    mesh = taccl_call(executor_of(cluster), taccl_programs(cluster, collective, True), nbytes)
-    own = [choice for choice in every.space.choices if choice.method == C0.method]
-    sketch = min(map(under_default_knobs, own), key=every.us)
+    mesh = taccl_call(executor_of(cluster), taccl_programs(cluster, collective), nbytes, C0)
+    sketch = min(map(under_default_knobs, every.space.choices), key=every.us)
     knobs = search_best(mesh, [default])
     both = search_best(every, list(dict.fromkeys([default, sketch, knobs.point])))
     times = every.us(default), every.us(sketch), knobs.us, both.us

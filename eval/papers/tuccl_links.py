@@ -9,15 +9,12 @@ from tuccl.eval.papers.figure import Chart, FigureData, Progress
 from tuccl.eval.papers.taccl_calls import (
     executor_of,
     size_on,
-    taccl_call,
     taccl_program,
-    taccl_programs,
     tuned,
 )
 from tuccl.eval.utilisation import utilisation
 from tuccl.program import Knobs, Program
 from tuccl.synth import MSCCL_DEFAULT_KNOBS
-from tuccl.tuning.evaluate import Evaluator
 from tuccl.units import format_bytes
 
 _CLUSTERS = ("V100 2 hosts", "A100 Dual-16")
@@ -66,13 +63,10 @@ def fig5a(progress: Progress) -> FigureData:
     for cluster, collective, size in product(_CLUSTERS, COLLECTIVES, (1 << 20, _LARGE)):
         progress(f"{cluster} {collective} {format_bytes(size)}")
         nbytes = size_on(cluster, size)
-        call = taccl_call(executor_of(cluster), taccl_programs(cluster, collective), nbytes)
         _, found = tuned(cluster, collective, nbytes)
-        assert isinstance(call.evaluate, Evaluator)
-        program = call.evaluate.program(found.point).program
         default = taccl_program(cluster, collective, "full-mesh", nbytes)
         before = used_percent(cluster, default, MSCCL_DEFAULT_KNOBS, nbytes)
-        after = used_percent(cluster, program, found.point.knobs, nbytes)
+        after = used_percent(cluster, found.program, found.point.knobs, nbytes)
         used = (before[1], after[1], before[0], after[0])
         rows.append((cluster, collective, format_bytes(size), *used, found.point.choice.sketch))
     uses = ("default, all links %", "tuned, all links %", "default, busiest %", "tuned, busiest %")
