@@ -114,7 +114,8 @@ def with_fitted(cells: Sequence[Cell], known: Sequence[float]) -> tuple[list[flo
     return predicted, fitted
 
 
-_COLUMNS = ("model", "latency ms", "Gb/s", "ratio", "method", "paper ms", "here ms", "error %")
+_NETWORK = ("latency ms", "Gb/s")
+_COLUMNS = ("model", *_NETWORK, "ratio", "method", "case", "paper ms", "here ms", "error %")
 
 
 def _data(cells: Sequence[Cell], here: Sequence[float]) -> FigureData:
@@ -125,13 +126,14 @@ def _data(cells: Sequence[Cell], here: Sequence[float]) -> FigureData:
             cell.link.gbs * 8,
             cell.ratio,
             cell.method,
+            cell.method if cell.ratio == 1 else f"{cell.method} {cell.ratio:g}",
             cell.ms,
             ms,
             100 * (ms / cell.ms - 1),
         )
         for cell, ms in zip(cells, here, strict=True)
     )
-    chart = Chart("method", ("paper ms", "here ms"), "ms", ("model", "ratio"), "bars", log=True)
+    chart = Chart("case", ("paper ms", "here ms"), "ms", ("model", *_NETWORK), "bars", log=True)
     return FigureData(_COLUMNS, rows, (f"Error: {errors(cells, here)}.",), chart)
 
 

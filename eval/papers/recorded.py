@@ -46,19 +46,11 @@ def _table(lines: list[str], first: str) -> Iterator[list[Value]]:
 def regimes(_: Progress) -> FigureData:
     """Give the libraries' times in regimes of isolation, as measured."""
     lines, note = _page("regimes")
-    columns = ("regime", "collective", "bytes", "tuccl us", "gloo us", "openmpi us", "mpich us")
-    cells = (re.split(r"\s+", line.strip()) for line in lines)
-    rows = tuple(
-        (each[0], each[2], *map(_value, each[3:8]), each[8])
-        for each in cells
-        if len(each) > 8
-        and each[1] in "1234"
-        and each[2] in ("broadcast", "gather", "allreduce")
-        and each[0] in ("bare", "shared", "container", "cross", "cross-ipc", "vm")
-        and each[4].isdigit()
-    )
-    chart = Chart("regime", columns[3:], "us", ("collective", "bytes"), "bars", log=True)
-    return FigureData((*columns, "fastest"), rows, (note,), chart)
+    libraries = ("tuccl us", "gloo us", "openmpi us", "mpich us")
+    columns = ("regime", "ranks", "collective", "bytes", *libraries, "fastest")
+    rows = tuple(tuple(each[:9]) for each in _table(lines, "regime") if len(each) > 8)
+    chart = Chart("regime", libraries, "us", ("ranks", "collective", "bytes"), "bars", log=True)
+    return FigureData(columns, rows, (note,), chart)
 
 
 def cross_traffic(_: Progress) -> FigureData:

@@ -14,6 +14,7 @@ from tuccl.eval.papers.taccl_calls import (
 )
 from tuccl.eval.utilisation import utilisation
 from tuccl.program import Knobs, Program
+from tuccl.runtime import SimExecutor
 from tuccl.synth import MSCCL_DEFAULT_KNOBS
 from tuccl.units import format_bytes
 
@@ -22,9 +23,11 @@ _SIZES = (64 << 10, 1 << 20, 16 << 20, 256 << 20, 1 << 30)
 _LARGE = _SIZES[-2]
 
 
-def used_percent(cluster: str, program: Program, knobs: Knobs, nbytes: int) -> tuple[float, float]:
+def used_percent(
+    executor: SimExecutor, program: Program, knobs: Knobs, nbytes: int
+) -> tuple[float, float]:
     """Return the use in % of the busiest link and of all, idle ones too, over the whole call."""
-    run = executor_of(cluster).trace(program.replace(protocol=knobs.protocol), knobs, nbytes)
+    run = executor.trace(program.replace(protocol=knobs.protocol), knobs, nbytes)
     used = utilisation(run)
     total = sum(each.rate_gbs for each in used.classes)
     mean = sum(each.used * each.rate_gbs for each in used.classes) / total
@@ -38,7 +41,7 @@ def table2(progress: Progress) -> FigureData:
         progress(f"{cluster} {collective} {format_bytes(size)}")
         nbytes = size_on(cluster, size)
         program = taccl_program(cluster, collective, "full-mesh", nbytes)
-        busiest, mean = used_percent(cluster, program, MSCCL_DEFAULT_KNOBS, nbytes)
+        busiest, mean = used_percent(executor_of(cluster), program, MSCCL_DEFAULT_KNOBS, nbytes)
         rows.append((cluster, collective, format_bytes(size), mean, busiest))
     columns = ("cluster", "collective", "size", "all links %", "busiest link %")
     least = min(rows, key=lambda row: row[3])
@@ -65,8 +68,8 @@ def fig5a(progress: Progress) -> FigureData:
         nbytes = size_on(cluster, size)
         _, found = tuned(cluster, collective, nbytes)
         default = taccl_program(cluster, collective, "full-mesh", nbytes)
-        before = used_percent(cluster, default, MSCCL_DEFAULT_KNOBS, nbytes)
-        after = used_percent(cluster, found.program, found.point.knobs, nbytes)
+        before = used_percent(executor_of(cluster), default, MSCCL_DEFAULT_KNOBS, nbytes)
+        after = used_percent(executor_of(cluster), found.program, found.point.knobs, nbytes)
         used = (before[1], after[1], before[0], after[0])
         rows.append((cluster, collective, format_bytes(size), *used, found.point.choice.sketch))
     uses = ("default, all links %", "tuned, all links %", "default, busiest %", "tuned, busiest %")
