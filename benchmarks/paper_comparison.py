@@ -4,7 +4,7 @@
 
 All times are simulated; the paper's were measured. The default is its C0: TACCL on the full mesh,
 Simple, one channel, 512 threads, 4 MiB. With the same synthesizer on both sides: the default knobs
-on every sketch (`sketch`: candidates and chunk counts), every knob on the default's program
+on every sketch (`sketch`), every knob on the default's program
 (`knobs`), every knob on every sketch (`both`: all points, or proven slower). With all methods:
 every choice of sketch, method and chunks under the default knobs, and the best point of the
 default search with 400 evaluations or of the others here. TACCL's

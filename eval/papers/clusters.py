@@ -16,21 +16,21 @@ class Cluster(NamedTuple):
     gpus: int = 0
 
 
-V100 = {
-    "1 host": Cluster("v100x4", 1),
-    "2 hosts": Cluster("v100x4", 2),
-    "3 hosts": Cluster("v100x4", 3),
-}
-A100 = {
-    "Single-4": Cluster("a100x8-roce", 1, 4),
-    "Single-8": Cluster("a100x8-roce", 1),
-    "Dual-8": Cluster("a100x8-roce", 2, 4),
-    "Dual-16": Cluster("a100x8-roce", 2),
-}
-CLUSTERS = {f"V100 {name}": each for name, each in V100.items()} | {
-    f"A100 {name}": each for name, each in A100.items()
+CLUSTERS = {
+    "V100 1 host": Cluster("v100x4", 1),
+    "V100 2 hosts": Cluster("v100x4", 2),
+    "V100 3 hosts": Cluster("v100x4", 3),
+    "A100 Single-4": Cluster("a100x8-roce", 1, 4),
+    "A100 Single-8": Cluster("a100x8-roce", 1),
+    "A100 Dual-8": Cluster("a100x8-roce", 2, 4),
+    "A100 Dual-16": Cluster("a100x8-roce", 2),
 }
 COLLECTIVES = ("allgather", "allreduce")
+
+
+def clusters_of(family: str) -> list[str]:
+    """Return the clusters of V100 or of A100."""
+    return [name for name in CLUSTERS if name.startswith(family)]
 
 
 @cache

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Literal
+
+import msgspec
 
 Kind = Literal["simulated", "measured", "calculation", "recorded", "unavailable"]
 Value = str | int | float | None
@@ -51,9 +54,8 @@ class FigureData:
         return [row[place] for row in self.rows]
 
 
-@dataclass(frozen=True)
-class PaperFigure:
-    """A figure or table of a paper, and what rebuilds it.
+class PaperFigure(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A figure or table of a paper, as figures.json has it, and what rebuilds it.
 
     Attributes:
         name: Its id, as the command line takes it.
@@ -63,7 +65,7 @@ class PaperFigure:
         on: The machine and circumstances of the rows.
         reported: What the paper says, each with its value.
         why: Why the paper and the rows differ, or why it cannot be had.
-        rebuild: Returns the rows; its argument is called with what it is at.
+        rows: MODULE.FUNCTION of this folder, and its argument after a space; empty: no rows.
     """
 
     name: str
@@ -71,6 +73,16 @@ class PaperFigure:
     title: str
     kind: Kind
     on: str
-    reported: tuple[tuple[str, str], ...]
+    reported: dict[str, str]
     why: str
-    rebuild: Callable[[Progress], FigureData]
+    rows: str = ""
+
+    def rebuild(self, progress: Progress) -> FigureData:
+        """Return the rows; ``progress`` is called with what is under way."""
+        if not self.rows:
+            return FigureData((), ())
+        function, *arguments = self.rows.split(" ")
+        module, _, name = function.partition(".")
+        data = getattr(import_module(f"tuccl.eval.papers.{module}"), name)(progress, *arguments)
+        assert isinstance(data, FigureData)
+        return data

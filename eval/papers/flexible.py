@@ -147,28 +147,16 @@ def table2(_: Progress) -> FigureData:
     return _data(cells, here)
 
 
-def _steps(table: str) -> FigureData:
-    """Steps: published computing, exchange by formula, and for sparse ones compressing, fitted."""
+def steps(_: Progress, table: str) -> FigureData:
+    """Rebuild the step times of Table III, IV or V.
+
+    They are published computing, the exchange by formula, and for sparse ones compressing, fitted.
+    """
     cells = [c for c in published("III-V") if c.method in _TABLES[table]]
     known = [COMPUTING_MS[c.model] + formula_ms(c) for c in cells]
-    predicted, _ = with_fitted(cells, known)
+    predicted, _fitted = with_fitted(cells, known)
     pairs = zip(cells, known, predicted, strict=True)
     return _data(cells, [bare if c.ratio == 1 else ms for c, bare, ms in pairs])
-
-
-def table3(_: Progress) -> FigureData:
-    """Rebuild Table III's step times."""
-    return _steps("III")
-
-
-def table4(_: Progress) -> FigureData:
-    """Rebuild Table IV's step times."""
-    return _steps("IV")
-
-
-def table5(_: Progress) -> FigureData:
-    """Rebuild Table V's step times."""
-    return _steps("V")
 
 
 def table6(_: Progress) -> FigureData:

@@ -62,7 +62,7 @@ def _json(figure: PaperFigure, data: FigureData) -> str:
         "kind": figure.kind,
         "on": figure.on,
         "version": __version__,
-        "reported": dict(figure.reported),
+        "reported": figure.reported,
         "rows": [dict(zip(data.columns, row, strict=True)) for row in data.rows],
         "notes": data.notes,
         "why": figure.why,
@@ -76,7 +76,7 @@ def _page(figure: PaperFigure, data: FigureData) -> str:
         f"# {name}: {figure.title}",
         f"{figure.paper}. {figure.kind.capitalize()}: {figure.on}",
     ]
-    parts += ["## The paper", _table(("", "reported"), figure.reported)]
+    parts += ["## The paper", _table(("", "reported"), tuple(figure.reported.items()))]
     parts += ["## Here"]
     if data.chart is not None:
         parts += [f"![{figure.title}]({name}.svg)"] if plots_available() else [_NO_PICTURE]

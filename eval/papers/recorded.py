@@ -23,8 +23,8 @@ def _page(name: str) -> tuple[list[str], str]:
     if not path.exists():
         return [], f"results/{name}.md is not here: it stands in the repository, not in a wheel."
     text = path.read_text()
-    stamp = re.search(r"Commit [^.]+\.", text.replace("\n", " "))
-    return text.splitlines(), f"From results/{name}.md: {stamp[0] if stamp else 'no commit'}"
+    commit = re.search(r"Commit [^.]+\.", text.replace("\n", " "))
+    return text.splitlines(), f"From results/{name}.md: {commit[0] if commit else 'no commit'}"
 
 
 def _value(cell: str) -> Value:

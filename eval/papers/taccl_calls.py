@@ -60,14 +60,17 @@ def size_on(cluster: str, size: int) -> int:
 def taccl_call(
     executor: SimExecutor, programs: ProgramCache, nbytes: int, only: ScheduleChoice | None = None
 ) -> SimulatedCall:
-    """Return the call whose choices are TACCL's on every candidate sketch, or ``only`` one."""
+    """Return the call whose choices are TACCL's on every candidate sketch, or ``only`` one.
+
+    Each has one chunk a rank; channels divide it.
+    """
     topology, collective = programs.topology, programs.collective
     sketches = candidate_sketches(topology, collective, nbytes)
     sketch_of = sketches_by_name(sketches, None)
     channels = {
         choice: counts
         for choice, counts in programs.choices(sketches, nbytes).items()
-        if choice.method == C0.method and only in (None, choice)
+        if (choice.method, choice.chunks_per_rank) == ("taccl", 1) and only in (None, choice)
     }
     space = Space(
         channels,

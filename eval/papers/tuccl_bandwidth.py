@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import product
 
 from tuccl.eval.columns import busbw_gbs
-from tuccl.eval.papers.clusters import A100, COLLECTIVES, V100, topology_of
+from tuccl.eval.papers.clusters import COLLECTIVES, clusters_of, topology_of
 from tuccl.eval.papers.figure import Chart, FigureData, Progress, Row
 from tuccl.eval.papers.taccl_calls import (
     baseline_us,
@@ -22,17 +22,9 @@ _SIZES = tuple(parse_range("1K:1G:x16"))
 _SERIES = ("C0", "tuned", "tuned, all methods", "MSCCL default", "NCCL", "bound")
 
 
-def fig3(progress: Progress) -> FigureData:
-    """Rebuild Fig. 3: V100 hosts."""
-    return _bandwidth([f"V100 {name}" for name in V100], progress)
-
-
-def fig4(progress: Progress) -> FigureData:
-    """Rebuild Fig. 4: A100 hosts."""
-    return _bandwidth([f"A100 {name}" for name in A100], progress)
-
-
-def _bandwidth(clusters: Sequence[str], progress: Progress) -> FigureData:
+def bandwidth(progress: Progress, family: str) -> FigureData:
+    """Rebuild Fig. 3 or 4: bandwidth by size on the hosts of ``family``, V100 or A100."""
+    clusters = clusters_of(family)
     rows: list[Row] = []
     for cluster, collective, size in product(clusters, COLLECTIVES, _SIZES):
         progress(f"{cluster} {collective} {format_bytes(size)}")
@@ -71,17 +63,9 @@ def _range(rows: Sequence[Row], collective: str, column: int) -> str:
 _ABLATION_SIZE = 1 << 30
 
 
-def fig6(progress: Progress) -> FigureData:
-    """Rebuild Fig. 6: V100 hosts."""
-    return _ablation([f"V100 {name}" for name in V100], progress)
-
-
-def fig7(progress: Progress) -> FigureData:
-    """Rebuild Fig. 7: A100 hosts."""
-    return _ablation([f"A100 {name}" for name in A100], progress)
-
-
-def _ablation(clusters: Sequence[str], progress: Progress) -> FigureData:
+def ablation(progress: Progress, family: str) -> FigureData:
+    """Rebuild Fig. 6 or 7: gains of sketch, knobs and both on the hosts of ``family``."""
+    clusters = clusters_of(family)
     rows: list[Row] = []
     for cluster, collective in product(clusters, COLLECTIVES):
         progress(f"{cluster} {collective}")

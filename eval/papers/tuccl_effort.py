@@ -74,7 +74,7 @@ def _grid(call: SimulatedCall) -> Sequence[float]:
 
 
 def _effort(call: SimulatedCall, name: str, seed: int, best_us: float) -> Effort:
-    """What a search spends to its end, and what it finds."""
+    """The effort of a search to its end, and what it finds."""
     search = SEARCHES[name](call.space, seed=seed, full_effort=_REPEATS)
     calls, us = 0, 0.0
     while (request := search.ask()) is not None and calls < _MOST_EVALUATIONS * _REPEATS:

@@ -11,6 +11,8 @@ import pytest
 from tuccl.cli import main
 from tuccl.eval.papers import FIGURES, Chart, FigureData, figure_of, write_figure
 from tuccl.eval.papers.charts import plots_available
+from tuccl.eval.papers.tuccl_training import Calls, step_us
+from tuccl.training.model import Model, Parameter
 
 QUICK = "tuccl-table3-fig2"
 
@@ -80,3 +82,31 @@ def test_every_figure_says_what_the_paper_has_and_why_they_differ(name: str) -> 
     figure = FIGURES[name]
     assert figure.reported
     assert len(figure.why) > 40
+
+
+@pytest.mark.parametrize("name", [f.name for f in FIGURES.values() if f.kind == "recorded"])
+def test_recorded_figures_read_the_pages_that_benchmarks_wrote(name: str) -> None:
+    data = figure_of(name).rebuild(lambda what: None)
+    assert len(data.rows) > 30
+    assert {len(row) for row in data.rows} == {len(data.columns)}
+    assert "Commit" in data.notes[0]
+
+
+@pytest.mark.parametrize(
+    "name", [f.name for f in FIGURES.values() if f.rows.startswith("flexible.")]
+)
+def test_formulas_are_near_the_published_times(name: str) -> None:
+    data = figure_of(name).rebuild(lambda what: None)
+    assert data.rows
+    if "error %" in data.columns:
+        assert max(abs(float(str(error))) for error in data.column("error %")) < 11
+
+
+def test_computing_is_slower_while_calls_take_its_multiprocessors() -> None:
+    layers = tuple(Parameter(f"l{n}", 1 << 20, 100.0, 200.0) for n in range(4))
+    model = Model(name="m", parameters=layers)
+    assert step_us(model, Calls(lambda nbytes: 0.0, 0.5))[0] == pytest.approx(model.step_us)
+    free, half = (step_us(model, Calls(lambda nbytes: 150.0, part))[0] for part in (0.0, 0.5))
+    # The first of two buckets moves while the next layers compute: 150 us at half the rate.
+    assert free == pytest.approx(model.step_us + 150)
+    assert half == pytest.approx(model.step_us + 75 + 150)
