@@ -19,7 +19,7 @@ from tuccl.eval.papers.taccl_calls import (
 from tuccl.units import format_bytes, parse_range
 
 _SIZES = tuple(parse_range("1K:1G:x16"))
-_SERIES = ("C0", "tuned", "tuned, all methods", "MSCCL default", "NCCL", "bound")
+_SERIES = ("C0", "tuned", "tuned, all methods", "MSCCL all-pairs", "NCCL", "bound")
 
 
 def bandwidth(progress: Progress, family: str) -> FigureData:
