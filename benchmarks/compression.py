@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/compression.py
 
-The times (published/flexible_communication.tsv) are of 8 V100 in 8 hosts, their network shaped by
+The times (tuccl.eval.papers.flexible) are of 8 V100 in 8 hosts, their network shaped by
 tc. `formula` is the collectives' time by exchanges.formula_costs; what compressing takes is no part
 of it. In tables II and III-V that is fitted: one number for a method, model and, in II, ratio, as
 the median of what the formula leaves of the published times. The last table simulates the cells of
@@ -13,24 +13,30 @@ choice between all-gather and all-reduce loses there.
 
 from __future__ import annotations
 
-import csv
 import tempfile
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import fmean, median
-from typing import NamedTuple
+from statistics import fmean
 
 import msgspec
 from report import publish
 
 from torch_backend import table_of
 from tuccl.cli.output import columns
+from tuccl.eval.papers.flexible import (
+    COMPUTING_MS,
+    EXCHANGE_OF,
+    RANKS,
+    errors,
+    formula_ms,
+    published,
+    winners,
+    with_fitted,
+)
 from tuccl.runtime import load_table
 from tuccl.topology import Topology, join, keep_gpus, load_profile
 from tuccl.training import simulated_costs
 from tuccl.training.compression.exchanges import (
-    Exchange,
     Link,
     exchange_us,
     fastest_exchange,
@@ -40,90 +46,7 @@ from tuccl.training.compression.exchanges import (
 )
 from tuccl.training.compression.monitors import SCHEDULES
 
-FILE = Path(__file__).with_name("published") / "flexible_communication.tsv"
-RANKS = 8
 RATIOS = (0.1, 0.01, 0.001)
-COMPUTING_MS = {"ResNet18": 10.0, "ResNet50": 25.0, "AlexNet": 3.5, "ViT": 45.5}
-DENSE = {"dense ring": "allreduce", "dense tree": "tree-allreduce"}
-# LWTopk and MSTopk exchange by all-gather, STAR and VAR by tree there.
-EXCHANGE_OF: dict[str, Exchange] = {
-    "LWTopk": "allgather",
-    "MSTopk": "allgather",
-    "STAR": "tree-allreduce",
-    "VAR": "tree-allreduce",
-}
-
-
-class Cell(NamedTuple):
-    """A published time."""
-
-    table: str
-    model: str
-    parameters: int
-    link: Link
-    ratio: float
-    method: str
-    ms: float
-
-
-def published(table: str) -> Iterator[Cell]:
-    """Yield the cells of a table, by its number in the paper."""
-    with FILE.open() as lines:
-        for row in csv.DictReader(lines, delimiter="\t"):
-            if row["table"] == table:
-                link = Link(float(row["alpha_ms"]) * 1e3, float(row["gbps"]) / 8)
-                size = int(row["parameters"])
-                ratio, ms = float(row["ratio"]), float(row["ms"])
-                yield Cell(table, row["model"], size, link, ratio, row["method"], ms)
-
-
-def formula_ms(cell: Cell) -> float:
-    """Return what the collectives of a cell take in ms by formula."""
-    costs = formula_costs(cell.link, RANKS)
-    if cell.ratio == 1:
-        return costs.of(DENSE.get(cell.method, cell.method))(cell.parameters * 4) / 1e3
-    values = values_sent(cell.parameters, cell.ratio)
-    exchange = EXCHANGE_OF.get(cell.method, cell.method)
-    vote = costs.of("allgather")(4 * RANKS) if cell.method == "VAR" else 0.0
-    return (exchange_us(exchange, values, RANKS, costs) + vote) / 1e3
-
-
-def winners() -> list[tuple[Cell, Exchange]]:
-    """Return the fastest cell of each network, model and ratio of table VI, and the formula's."""
-    groups = defaultdict(list)
-    for cell in published("VI"):
-        groups[cell.model, cell.link, cell.ratio].append(cell)
-    return [
-        (
-            min(cells, key=lambda cell: cell.ms),
-            fastest_exchange(
-                values_sent(cells[0].parameters, ratio), RANKS, formula_costs(link, RANKS)
-            ),
-        )
-        for (_, link, ratio), cells in groups.items()
-    ]
-
-
-def errors(cells: list[Cell], predicted_ms: list[float]) -> str:
-    """Return the median and the largest part by which predictions are off, and those within 5 %."""
-    off = [abs(ms / cell.ms - 1) for cell, ms in zip(cells, predicted_ms, strict=True)]
-    near = sum(error <= 0.05 for error in off)
-    return f"median {median(off):.1%}, largest {max(off):.1%}, {near} of {len(off)} within 5 %"
-
-
-def with_fitted(cells: list[Cell], known: list[float]) -> tuple[list[float], dict[tuple, float]]:
-    """Return predictions: what is known and what compressing takes, fitted; and the latter."""
-    left = defaultdict(list)
-
-    def key(cell: Cell) -> tuple:
-        ratio = (cell.ratio,) if cell.table == "II" else ()
-        return (cell.method, cell.model, *ratio)
-
-    for cell, ms in zip(cells, known, strict=True):
-        left[key(cell)].append(cell.ms - ms)
-    fitted = {name: max(median(rest), 0.0) for name, rest in left.items()}
-    predicted = [ms + fitted[key(cell)] for cell, ms in zip(cells, known, strict=True)]
-    return predicted, fitted
 
 
 def simulated_rows() -> Iterator[list[object]]:

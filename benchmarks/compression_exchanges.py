@@ -28,6 +28,7 @@ from report import publish
 from torch_backend import table_of
 from tuccl.cli.output import columns
 from tuccl.emulation import Emulation, set_rate
+from tuccl.eval.papers.flexible import FILE as PUBLISHED
 from tuccl.topology import Topology, join, keep_gpus, load_profile
 from tuccl.training.compression.exchanges import (
     EXCHANGES,
@@ -41,7 +42,6 @@ from tuccl.training.compression.exchanges import (
 RANKS, ALPHA_US, ELEMENTS = 8, 1000.0, 500_000
 RATIOS = (0.1, 0.01, 0.001)
 SIZES = tuple(1 << power for power in (10, 13, 16, 19))  # beyond by a straight line
-PUBLISHED = Path(__file__).with_name("published") / "flexible_communication.tsv"
 TABLES = {
     "ring": {"allreduce": "ring", "allgather": "allpairs", "broadcast": "recursive"},
     "recursive": {"allreduce": "recursive"},

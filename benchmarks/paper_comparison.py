@@ -4,11 +4,11 @@
 
 All times are simulated; the paper's were measured. The default is its C0: TACCL on the full mesh,
 Simple, one channel, 512 threads, 4 MiB. With the same synthesizer on both sides: the default knobs
-on every sketch (`sketch`: candidates and chunk counts), every knob on the default's program
+on every sketch (`sketch`), every knob on the default's program
 (`knobs`), every knob on every sketch (`both`: all points, or proven slower). With all methods:
 every choice of sketch, method and chunks under the default knobs, and the best point of the
-default search with 400 evaluations or of the others here. TACCL's solver gets 10 s a sketch; times
-of two runs of this may differ by what it finds.
+default search with 400 evaluations or of the others here. TACCL's
+solver ends by its deterministic time, so that a second run is equal.
 
 Then the cause of the gap to the paper, on V100 hosts: the gain of each knob alone and of all over
 five forms of the default; how full the links are; the gain under costs of the class ten times as
@@ -33,12 +33,13 @@ from sketch_parameters import changed
 from tuccl.cli.output import columns
 from tuccl.errors import Infeasible, InputError
 from tuccl.eval.free_constants import FreeConstants, free_constants, scaled
-from tuccl.eval.utilisation import utilisation
+from tuccl.eval.papers.taccl_calls import C0, EFFORT, taccl_call, under_default_knobs
+from tuccl.eval.papers.tuccl_links import used_percent
 from tuccl.program import Knobs, Program
 from tuccl.runtime import SimExecutor
 from tuccl.runtime.executors.knob_grid import BUFFERS, CHANNELS, THREADS
 from tuccl.simulation import MachineClass
-from tuccl.sketches import candidate_sketches, full_mesh
+from tuccl.sketches import full_mesh
 from tuccl.synth import (
     MSCCL_DEFAULT_KNOBS,
     Collective,
@@ -61,10 +62,8 @@ from tuccl.topology import (
     read_machine,
 )
 from tuccl.tuning import SEARCHES, aligned_size
-from tuccl.tuning.evaluate import Evaluator
-from tuccl.tuning.policy_training import NoStudy, SimulatedCall, simulated_calls
-from tuccl.tuning.programs import ProgramCache, ll128_is_safe, sketches_by_name
-from tuccl.tuning.rl.state import State
+from tuccl.tuning.policy_training import SimulatedCall, simulated_calls
+from tuccl.tuning.programs import ProgramCache, ll128_is_safe
 from tuccl.tuning.searches.search import run_search
 from tuccl.tuning.searches.space import Point
 from tuccl.units import format_bytes
@@ -78,9 +77,8 @@ PAPER = {  # IV.C, the most of each cluster: sketch, knobs, both
     ("a100x8-roce", "allgather"): "1.3-1.5 1.3-1.5 4.9",
     ("a100x8-roce", "allreduce"): "1.3-1.5 1.3-1.5 4.9",
 }
-C0 = ScheduleChoice("full-mesh", "taccl", 1)
 EVALUATIONS = 400
-SOLVE_S = 10.0
+SOLVE_S = 600.0  # the effort ends it
 SHIPPED = ("ring", "hierarchical2")  # of MSCCL's examples; its all-pairs program is `robust`
 FORMS = ("taccl", "faithful")  # those that the costs are changed for
 UNCHANGED, FAST = "nothing", "network x10"
@@ -92,22 +90,10 @@ def machine(profile: str, hosts: int) -> Topology:
     return join(load_profile(profile), hosts) if hosts > 1 else load_profile(profile)
 
 
-def of_taccl(topology: Topology, programs: ProgramCache, nbytes: int) -> SimulatedCall:
-    """The call whose sketches are the candidates; its space has TACCL's choices among others."""
-    sketches = candidate_sketches(topology, programs.collective, nbytes)
-    space = programs.space(sketches, nbytes)
-    assert space is not None
-    evaluate = Evaluator(
-        SimExecutor(topology), programs, sketches_by_name(sketches, None), nbytes, NoStudy()
-    )
-    state = State.of(topology, programs.collective.name, nbytes)
-    return SimulatedCall(topology.name, state, space, evaluate, 0.0)
-
-
 def gains(call: SimulatedCall, every: SimulatedCall) -> list[str]:
     """The default's time in us, and the gains over it: with TACCL alone, then with all methods."""
     default = under_default_knobs(C0)
-    own = [choice for choice in call.space.choices if choice.method == C0.method]
+    own = call.space.choices
     start_us = call.us(default)
     sketch_us = min(call.us(under_default_knobs(choice)) for choice in own)
     knobs_us = best_of(call, [C0], (start_us, default))
@@ -120,11 +106,6 @@ def gains(call: SimulatedCall, every: SimulatedCall) -> list[str]:
     all_us = min(search.best_us, methods_us, both_us)
     found = (sketch_us, knobs_us, both_us, min(methods_us, sketch_us), all_us)
     return [f"{start_us:.1f}", *(f"{start_us / us:.2f}" for us in found)]
-
-
-def under_default_knobs(choice: ScheduleChoice) -> Point:
-    """The point of a choice with MSCCL's default knobs."""
-    return Point.of(choice, MSCCL_DEFAULT_KNOBS)
 
 
 def best_of(
@@ -142,7 +123,12 @@ def forms(topology: Topology, collective: str, nbytes: int) -> Iterator[tuple[st
     call = Collective(collective, topology.ranks)
     mesh = full_mesh(topology)
     problem = Problem(call, mesh, 1, nbytes, topology)
-    yield "taccl", lower(make_schedule(problem, "taccl", Options(budget=Budget(seconds=SOLVE_S))))
+    yield (
+        "taccl",
+        lower(
+            make_schedule(problem, "taccl", Options(budget=Budget(seconds=SOLVE_S, effort=EFFORT)))
+        ),
+    )
     for form in ("faithful", "robust"):
         yield form, lower(msccl_default(topology, call, form))  # type: ignore[arg-type]
     for method in SHIPPED:
@@ -212,15 +198,6 @@ def _with_buffer(knobs: Knobs) -> Knobs:
     return Knobs(knobs.protocol, knobs.channels, knobs.threads)
 
 
-def usage(executor: SimExecutor, program: Program, nbytes: int) -> tuple[float, float]:
-    """The use in % of the busiest link, and of all, over the whole time of the default."""
-    run = executor.trace(program.replace(protocol="Simple"), MSCCL_DEFAULT_KNOBS, nbytes)
-    used = utilisation(run)
-    total = sum(each.rate_gbs for each in used.classes)
-    mean = sum(each.used * each.rate_gbs for each in used.classes) / total
-    return 100 * used.links[0].on_wire, 100 * mean
-
-
 def machines_of_constants() -> Iterator[tuple[str, MachineClass]]:
     """Yield the class with one cost ten times as high, or one rate a tenth, at a time."""
     file = read_machine("v100")
@@ -261,12 +238,12 @@ def print_comparison(only: str) -> None:
             continue
         topology = machine(profile, hosts)
         programs = ProgramCache(
-            topology, Collective(collective, topology.ranks), methods=("taccl",)
+            topology, Collective(collective, topology.ranks), methods=("taccl",), effort=EFFORT
         )
         for size in SIZES:
             nbytes = aligned_size(size, topology.ranks)
             [every] = simulated_calls(topology, collective, [nbytes])
-            figures = gains(of_taccl(topology, programs, nbytes), every)
+            figures = gains(taccl_call(SimExecutor(topology), programs, nbytes), every)
             paper = PAPER[profile, collective] if size == SIZES[-1] else ""
             rows.append([f"{hosts}x {profile}", collective, format_bytes(nbytes), *figures, paper])
             print(*rows[-1], flush=True, file=sys.stderr)
@@ -309,7 +286,7 @@ def print_forms(only: str) -> list[OfForm]:
         executor = SimExecutor(topology)
         for name, program in forms(topology, collective, nbytes):
             of = KnobGains(executor, program, nbytes)
-            used = usage(executor, program, nbytes)
+            used = used_percent(executor, program, MSCCL_DEFAULT_KNOBS, nbytes)
             call = (hosts, collective, nbytes, name)
             found.append(OfForm(*call, of.default_us, of.alone(), of.together(), *used))
     print("\nknobs alone, over forms of the default; links: the busiest and all, of their bytes\n")

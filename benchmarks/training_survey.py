@@ -17,16 +17,13 @@ import argparse
 import csv
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
 
-import msgspec
 from report import ROOT, publish
 
 from tuccl.cli.output import columns
-from tuccl.topology import Topology, join, load_profile
+from tuccl.eval.papers.survey import HOSTS, NAMES, NETWORKS, Key, cluster, simulate
 from tuccl.training import (
     GRADIENT_METHODS,
-    Costs,
     TrainingRun,
     reference_model,
     simulate_training,
@@ -38,18 +35,6 @@ from tuccl.training.simulation import best_run
 
 CELLS = ROOT.parent / "shared/data/training/ddl_benchmarks_fig4.tsv"
 FITTED = "BSP-A2A"
-# GB/s of a port: RDMA's nominal (the sockets are slower), TCP over it fitted, 10 GbE nominal.
-NETWORKS = {"100gb-ib-rdma": 12.5, "100gb-ip-over-ib-tcp": 2.45, "10gbe-tcp": 1.25}
-NAMES = {"100gb-ib-rdma": "IB", "100gb-ip-over-ib-tcp": "IPoIB", "10gbe-tcp": "10GbE"}
-HOSTS = (1, 2, 4, 8)
-
-
-class Key(NamedTuple):
-    """A cell but for its method."""
-
-    model: str
-    network: str
-    gpus: int
 
 
 Cells = dict[Key, dict[str, float]]
@@ -63,47 +48,6 @@ def read_cells(path: Path) -> Cells:
         key = Key(row["model"], row["network"], int(row["gpus"]))
         cells.setdefault(key, {})[row["method"]] = float(row["mean"])
     return cells
-
-
-def cluster(hosts: int, gbs: float, sockets_gbs: float | None = None) -> Topology:
-    """Return the survey's machine with ports of ``gbs``, and another rate between sockets."""
-    host = load_profile("rtx2080tix4")
-    if sockets_gbs is not None:
-        links = tuple(
-            msgspec.structs.replace(link, bandwidth=sockets_gbs) if link.kind == "cpu" else link
-            for link in host.links
-        )
-        host = msgspec.structs.replace(host, links=links)
-    return join(host, hosts, down_gbs=gbs)
-
-
-class SharedWire(Costs):
-    """Costs of servers whose pushes and answers share one rate, as if hosts were half duplex."""
-
-    def wire(self, call: str) -> str:
-        """Return what the call occupies."""
-        return "both ways" if call in ("push", "pull") else super().wire(call)
-
-
-def simulate(
-    network: str, hosts: int, methods: list[str], *, shared: bool = False
-) -> dict[Key, dict[str, TrainingRun]]:
-    """Return the runs by cell and the survey's names of ``methods``.
-
-    ``shared``: servers' messages both ways share one rate.
-    """
-    costs = simulated_costs(cluster(hosts, NETWORKS[network]), servers=hosts, version="2.4")
-    if shared:
-        costs = SharedWire(costs.by_call, costs.alpha_us, costs.label, costs.has_program)
-    return {
-        Key(name, network, 4 * hosts): {
-            method: simulate_training(
-                reference_model(name), GRADIENT_METHODS[SURVEY[method]], 4 * hosts, costs
-            )
-            for method in methods
-        }
-        for name in REFERENCE_MODELS
-    }
 
 
 def fit(cells: Cells) -> None:

@@ -34,6 +34,7 @@ VERBS = {
     "explain": "print the choice of a table for every size, or for one call, and the reason",
     "export": "write the table as files that an unmodified runtime loads",
     "run": "start a program with the table loaded into the runtime",
+    "paper": "rebuild figures and tables of the papers: data, a picture, and why they differ",
     "learn": "report what jobs measured with a table; --write merges it into the table",
     "emulate": "run a command on an emulated cluster: a network namespace a host, with the links' "
     "rates",

@@ -54,6 +54,7 @@ DEFAULT_METHODS: Mapping[str, Literal["faithful", "robust"]] = {
 # Methods that take long: sizes of one class share a schedule, made for the class's own size.
 _COSTLY = frozenset({"greedy", *EXACT_METHODS})
 _SOLVE_S = 10.0
+_MOST_SOLVE_S = 600.0  # where the effort ends it
 _SHARED = SOLVERS | {  # schedules on disk
     m.name for m in (*METHODS.values(), *EXACT_METHODS.values()) if m.effort_s >= 0.1
 }
@@ -100,14 +101,17 @@ class ProgramCache:
         methods: Sequence[str] = (),
         sketches: Sequence[str] = (),
         folder: Folder | None = None,
+        effort: float | None = None,
     ) -> None:
         """Prepare to make programs for ``collective`` on ``topology``.
 
         With ``any_order`` also those whose ranks add in different orders. ``as_plans``: MSCCL++
         runs them, where channels may be thread blocks of a group (`plan_knobs`) and not instances.
         Programs come of ``methods`` on the sketches named ``sketches``; none: of all. Processes
-        that name one ``folder`` share the schedules that take long.
+        that name one ``folder`` share the schedules that take long. ``effort`` ends solvers by
+        their deterministic time (`Budget`), so that another run makes the same programs.
         """
+        self._effort = effort
         self._named = frozenset(methods)
         self._methods = methods or searched_methods(unordered=any_order)
         if SOLVERS & self._named:
@@ -258,7 +262,7 @@ class ProgramCache:
         problem = Problem(self.collective, sketch, chunks, nbytes, self.topology)
 
         def make() -> Schedule:
-            budget = Budget(seconds=_SOLVE_S) if choice.method in EXACT_METHODS else None
+            budget = self._budget() if choice.method in EXACT_METHODS else None
             schedule = make_schedule(problem, choice.method, Options(budget=budget))
             if budget is not None and budget.interrupted:
                 raise KeyboardInterrupt
@@ -266,8 +270,13 @@ class ProgramCache:
 
         if self._folder is None or choice.method not in _SHARED:
             return make()
-        whole = (self._machine, self.collective, key, _SOLVE_S)
+        whole = (self._machine, self.collective, key, self._effort or _SOLVE_S)
         return stored_schedule(self._folder, whole, problem, make)
+
+    def _budget(self) -> Budget:
+        if self._effort is None:
+            return Budget(seconds=_SOLVE_S)
+        return Budget(seconds=_MOST_SOLVE_S, effort=self._effort)
 
     def _lower(self, numbered: _NumberedSchedule, placement: Placement = "any") -> Program:
         def make() -> Program:

@@ -23,7 +23,7 @@ from tuccl.training.compression.exchanges import (
 )
 from tuccl.training.costs import Costs, linear
 
-PUBLISHED = Path(__file__).resolve().parents[2] / "benchmarks/published/flexible_communication.tsv"
+PUBLISHED = Path(__file__).resolve().parents[2] / "eval/papers/flexible_communication.tsv"
 
 
 def test_the_formula_names_every_published_winner() -> None:
