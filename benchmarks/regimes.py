@@ -1,7 +1,6 @@
 """Prints which library is fastest between ranks in containers, regime by regime, as measured here.
 
     sudo .venv/bin/python benchmarks/regimes.py [--ranks 2] [--sizes 64K] [--regimes bare,vm]
-    sudo .venv/bin/python benchmarks/regimes.py --kills 50
 
 Gloo, Open MPI and MPICH by their own choice, and tuccl's programs over Open MPI, run broadcast,
 gather and allreduce in turns. Every second round predicts the fastest library of a place, the
@@ -13,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import random
-import subprocess
 import sys
 import tempfile
 import time
@@ -39,7 +36,6 @@ from race import Competitor, RaceResult, prescreen, race
 from tuccl.cli.output import columns
 from tuccl.emulation import Cells, CellsExecutor
 from tuccl.emulation.regimes import REGIMES
-from tuccl.emulation.running import clear_leftovers
 from tuccl.errors import Infeasible
 from tuccl.execution import RankResult
 from tuccl.program import Knobs, verify
@@ -298,61 +294,6 @@ def print_training(regimes: Sequence[str]) -> None:
     print(columns(["regime", "method", "collectives by", "step ms", "exposed ms"], rows))
 
 
-JOB = """
-import sys
-from tuccl.emulation import Cells, CellsExecutor
-from tuccl.runtime import find_mpi
-from tuccl.synth import Collective, lower, msccl_default
-from tuccl.program import Knobs
-from tuccl.topology import keep_gpus, load_profile
-host = keep_gpus(load_profile("v100x4"), [0, 1])
-with Cells(sys.argv[1], 2, sys.argv[2]) as cells, CellsExecutor(cells, host, find_mpi()) as ranks:
-    program = lower(msccl_default(ranks.topology, Collective("allreduce", 2)))
-    while True:
-        ranks.time(program, Knobs("Simple"), 1 << 20)
-"""
-CLEAN_S = 15.0
-
-
-def remains() -> set[str]:
-    """Return namespaces, mounts, shared memory and our control groups, and what cells run."""
-    found = set()
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            found |= {str(each.readlink()) for each in (process / "ns").iterdir()}
-            words = (process / "cmdline").read_bytes()
-            if b"/run/tuccl/" in words or b"/tmp/tuccl-" in words:
-                found.add(words.decode("utf-8", "replace")[:200])
-        except OSError:
-            continue
-    found |= set(Path("/proc/mounts").read_text().splitlines())
-    found |= {str(group) for group in Path("/sys/fs/cgroup").glob("**/tuccl-*")}
-    return found | {str(path) for path in Path("/dev/shm").iterdir()}
-
-
-def print_kills(count: int) -> None:
-    """Print after how many kills of a run in cells, at random moments, nothing remained."""
-    draw, clean, slowest = random.Random(0), 0, 0.0
-    kinds = [(name, "unshare") for name in REGIMES] + [("cross", "bwrap"), ("cross", "runc")]
-    kinds.append(("cross,cpus=0.5", "unshare"))
-    before = remains()
-    for number in range(count):
-        regime, tool = kinds[number % len(kinds)]
-        run = subprocess.Popen([sys.executable, "-c", JOB, regime, tool], stderr=subprocess.DEVNULL)
-        time.sleep(draw.uniform(0.2, 12.0 if regime == "vm" else 3.0))
-        run.kill()
-        run.wait()
-        begin = time.monotonic()
-        while (left := remains() - before) and time.monotonic() - begin < CLEAN_S:
-            clear_leftovers()  # its folder: the next run does so
-            time.sleep(0.1)
-        slowest = max(slowest, time.monotonic() - begin)
-        clean += not left
-        for each in sorted(left):
-            print(f"kill {number}, {regime} by {tool}: left {each}")
-    print(f"{clean} of {count} kills left nothing; the slowest took {slowest:.1f} s to end all")
-
-
 def main() -> None:
     """Measure, and print all tables."""
     parser = argparse.ArgumentParser()
@@ -360,10 +301,7 @@ def main() -> None:
     parser.add_argument("--ranks", default="2,3,4")
     parser.add_argument("--sizes", default="64K,2M,64M")
     parser.add_argument("--seconds", type=float, default=0.4, help="timed runs of a competitor")
-    parser.add_argument("--kills", type=int, help="only kill so many runs, and look what is left")
     args = parser.parse_args()
-    if args.kills:
-        return print_kills(args.kills)
     sizes = [parse_size(size) for size in args.sizes.split(",")]
     effort, begin = Effort(seconds=args.seconds), time.monotonic()
     found: Found = {}
