@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuccl.cli.output import columns, say
+from tuccl.cli.output import columns
 from tuccl.cli.progress import Progress
 from tuccl.errors import InputError
 
@@ -55,10 +55,7 @@ def run(args: argparse.Namespace) -> int:
 def rebuild(figures: list[PaperFigure], folder: Path) -> None:
     """Write each figure when it is complete; an interrupt leaves those before it."""
     from tuccl.eval.papers import write_figure
-    from tuccl.eval.papers.charts import plots_available
 
-    if not plots_available():
-        say("no pictures: matplotlib is not installed, expected it: pip install matplotlib")
     with Progress() as progress:
         for number, figure in enumerate(figures):
 

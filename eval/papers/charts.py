@@ -6,9 +6,6 @@ import io
 from typing import Any
 
 from tuccl.eval.papers.figure import Chart, FigureData, PaperFigure, Value
-from tuccl.eval.plots import plots_available
-
-__all__ = ["figure_svg", "plots_available"]
 
 # Okabe and Ito's colours, which the colour-blind can separate; markers differ too.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
@@ -17,7 +14,7 @@ _COLUMNS = 3
 
 
 def figure_svg(figure: PaperFigure, data: FigureData) -> str:
-    """Return the chart of ``data`` as SVG; matplotlib has to be there.
+    """Return the chart of ``data`` as SVG.
 
     Raises:
         ValueError: the data have no chart.

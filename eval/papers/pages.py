@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from tuccl import __version__
-from tuccl.eval.papers.charts import figure_svg, plots_available
+from tuccl.eval.papers.charts import figure_svg
 from tuccl.eval.papers.figure import FigureData, PaperFigure, Value
 from tuccl.files import write_files
 
@@ -20,7 +20,7 @@ _MOST_ROWS = 60
 def write_figure(figure: PaperFigure, data: FigureData, folder: Path) -> list[Path]:
     """Write the files of ``figure`` into ``folder``, all or none, and return their paths.
 
-    Without matplotlib, or where there is nothing to draw, there is no SVG; the page says so.
+    Where there is nothing to draw there is no SVG.
 
     Raises:
         InputError: the folder is not there or cannot be written.
@@ -31,7 +31,7 @@ def write_figure(figure: PaperFigure, data: FigureData, folder: Path) -> list[Pa
         "json": _json(figure, rounded),
         "md": _page(figure, rounded),
     }
-    if data.chart is not None and plots_available():
+    if data.chart is not None:
         texts["svg"] = figure_svg(figure, rounded)
     paths = {folder / f"{figure.name}.{suffix}": text for suffix, text in texts.items()}
     write_files({path: text.encode() for path, text in paths.items()})
@@ -79,7 +79,7 @@ def _page(figure: PaperFigure, data: FigureData) -> str:
     parts += ["## The paper", _table(("", "reported"), tuple(figure.reported.items()))]
     parts += ["## Here"]
     if data.chart is not None:
-        parts += [f"![{figure.title}]({name}.svg)"] if plots_available() else [_NO_PICTURE]
+        parts += [f"![{figure.title}]({name}.svg)"]
     if data.rows:
         parts += [_table(data.columns, data.rows[:_MOST_ROWS])]
         parts += [f"{len(data.rows)} rows: [{name}.csv]({name}.csv), [{name}.json]({name}.json)."]
@@ -90,9 +90,6 @@ def _page(figure: PaperFigure, data: FigureData) -> str:
         f"tuccl {__version__}: `tuccl paper {name}`",
     ]
     return "\n\n".join(parts) + "\n"
-
-
-_NO_PICTURE = "No picture: matplotlib is not installed (pip install matplotlib)."
 
 
 def _table(columns: tuple[str, ...], rows: tuple[tuple[Value, ...], ...]) -> str:

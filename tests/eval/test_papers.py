@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tuccl.cli import main
-from tuccl.eval.papers import FIGURES, Chart, FigureData, figure_of, write_figure
-from tuccl.eval.papers.charts import plots_available
+from tuccl.eval.papers import FIGURES, figure_of
 from tuccl.eval.papers.tuccl_training import Calls, step_us
 from tuccl.training.model import Model, Parameter
 
@@ -48,7 +47,7 @@ def test_a_figure_has_rows_as_csv_and_json_and_a_page(folder: Path) -> None:
     page = (folder / f"{QUICK}.md").read_text()
     assert all(value in page for value in content["reported"].values())
     assert content["why"] in page
-    assert (folder / f"{QUICK}.svg").exists() == plots_available()
+    assert (folder / f"{QUICK}.svg").exists()
 
 
 def test_a_second_run_has_equal_rows(folder: Path) -> None:
@@ -65,16 +64,6 @@ def test_an_unknown_figure_is_refused_by_naming_the_nearest(
 ) -> None:
     assert main(["paper", "tuccl-tabel2", "-o", "/nonexistent"]) == 2
     assert "the nearest is tuccl-table2" in capsys.readouterr().err
-
-
-def test_without_matplotlib_there_is_no_picture_and_the_page_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tuccl.eval.papers.pages.plots_available", lambda: False)
-    data = FigureData(("x", "us"), (("a", 1.0),), chart=Chart("x", ("us",), "time, us"))
-    written = write_figure(figure_of(QUICK), data, tmp_path)
-    assert {path.suffix for path in written} == {".csv", ".json", ".md"}
-    assert "matplotlib is not installed" in written[-1].read_text()
 
 
 @pytest.mark.parametrize("name", FIGURES)
