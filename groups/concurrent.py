@@ -168,7 +168,10 @@ def _sent(collective: str, members: set[int], inside: set[int], nbytes: int) -> 
 
 
 def _cuts(topology: Topology) -> Iterator[tuple[set[int], float]]:
-    """Sets of ranks, and the GB/s of the links out of a set of nodes that has no other ranks."""
+    """Sets of ranks, and the GB/s of the links out of a set of nodes that has no other ranks.
+
+    Each set of nodes is followed by all others: what they must send goes into it.
+    """
     hosts = {name: {n.id for n in topology.nodes if n.host == name} for name in topology.hosts}
     around: dict[str, set[str]] = {node.id: set() for node in topology.nodes}
     for link in topology.links:
@@ -186,10 +189,14 @@ def _cuts(topology: Topology) -> Iterator[tuple[set[int], float]]:
     rank_of = {gpu.id: rank for rank, gpu in enumerate(topology.gpus)}
     port_gbs = {node.id: node.port_gbs or float("inf") for node in topology.nodes}
     for nodes in sets:
-        gbs = sum(
-            min(link.bandwidth, port_gbs[src], port_gbs[dst])
-            for link in topology.links
-            for src, dst in link.directions()
-            if src in nodes and dst not in nodes
-        )
-        yield {rank_of[node] for node in nodes if node in rank_of}, gbs
+        inside = {rank_of[node] for node in nodes if node in rank_of}
+        for ranks, leaves in ((inside, True), (set(rank_of.values()) - inside, False)):
+            yield (
+                ranks,
+                sum(
+                    min(link.bandwidth, port_gbs[src], port_gbs[dst])
+                    for link in topology.links
+                    for src, dst in link.directions()
+                    if (src in nodes, dst in nodes) == (leaves, not leaves)
+                ),
+            )

@@ -72,6 +72,16 @@ def test_the_joint_bound_of_one_group_is_its_own_and_of_more_what_their_hosts_se
         assert four == pytest.approx(2 * alone, rel=0.01)  # two NICs
 
 
+def test_what_must_enter_a_host_bounds_an_allgather_as_what_leaves_it_a_reduce_scatter() -> None:
+    topology = join(load_profile("v100x4"), 4)
+    groups = megatron_groups("tp=4", topology.ranks).kind("dp").groups
+    times = [
+        joint_bound_us(topology, groups, collective, 1 << 28)
+        for collective in ("allgather", "reduce-scatter")
+    ]
+    assert times[0] == pytest.approx(times[1], rel=0.01)
+
+
 def test_groups_with_other_numbers_of_chunks_are_no_single_run() -> None:
     topology, programs = join(load_profile("v100x4"), 2), iter((1, 2))
 
