@@ -57,7 +57,9 @@ def programs_of(table: Table, call: Collective) -> ProgramCache:
     """Return what makes programs for a collective of ``table``."""
     dialect = table.lookup.dialect
     plans = dialect == "mscclpp"
-    return ProgramCache(table.topology, call, program_dialect(dialect), as_plans=plans)
+    # A table for NCCL's tuner alone has no programs.
+    of_programs = "executor" if dialect == "nccl" else program_dialect(dialect)
+    return ProgramCache(table.topology, call, of_programs, as_plans=plans)
 
 
 def analyse_choice(
