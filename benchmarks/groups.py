@@ -19,13 +19,12 @@ import msgspec
 from report import ROOT, publish
 
 from tuccl.cli.output import columns
+from tuccl.cli.verbs.groups import fastest_program
 from tuccl.errors import Infeasible
-from tuccl.groups.concurrent import Choose, ConcurrentTime, time_groups
+from tuccl.groups.concurrent import Choose, ConcurrentTime, nccl_choice, time_groups
 from tuccl.groups.equivalence import group_orbits
 from tuccl.groups.layout import Groups, megatron_groups, mesh_groups
-from tuccl.runtime import ConfiguredProgram, SimExecutor, time_baseline
 from tuccl.topology import Topology, join, load_profile
-from tuccl.tuning.program_search import synthesize
 from tuccl.units import format_bytes
 
 DATA = ROOT.parent / "shared/data/groups"
@@ -34,23 +33,6 @@ MACHINES = ("dgx-h100", "dgx-a100", "v100x4", "ndv2")
 HOSTS = 4
 SIZES = (1 << 20, 16 << 20, 256 << 20)
 LEAST_SIZE_OF_BOUND = 256 << 20
-
-
-def nccl(version: str) -> Choose:
-    """Return what chooses as a version of NCCL does."""
-
-    def choose(part: Topology, collective: str, nbytes: int) -> ConfiguredProgram:
-        executor = SimExecutor(part)
-        return time_baseline(executor, part, "nccl", collective, nbytes, version=version)
-
-    return choose
-
-
-def fastest(part: Topology, collective: str, nbytes: int) -> ConfiguredProgram:
-    """Choose the program that is fastest for a group alone."""
-    best = synthesize(part, collective, nbytes).best
-    name = f"{best.method}/{best.knobs.protocol}/{best.program.nchannels}ch"
-    return ConfiguredProgram(best.program, best.knobs, name=name)
 
 
 def timed(
@@ -88,7 +70,7 @@ def print_issue_820() -> None:
         ("two groups on one NIC", PAIRS[:2], times[True]),
         ("six with a NIC each", PAIRS[2:], times[False]),
     ):
-        found = timed(topology, groups, "allreduce", nbytes, nccl("2.17"))
+        found = timed(topology, groups, "allreduce", nbytes, nccl_choice("2.17"))
         mean = sum(measured) / len(measured)
         rows.append([what, f"{mean:.3f}", f"{found.together_us / 1e6:.3f}"])
     ratio = [float(rows[0][n]) / float(rows[1][n]) for n in (1, 2)]
@@ -106,7 +88,7 @@ def print_mi300x() -> None:
     for row in rows_of("mi300x_split0x7_allreduce.tsv"):
         nbytes, measured = int(row["bytes"]), float(row["uniform_oop_us"])
         if 1 << 20 <= nbytes <= 4 << 30:
-            found = timed(topology, PAIRS, "allreduce", nbytes, nccl("2.22"))
+            found = timed(topology, PAIRS, "allreduce", nbytes, nccl_choice("2.22"))
             ratio = found.together_us / measured
             close += 1 / 1.2 <= ratio <= 1.2
             rows.append(
@@ -145,7 +127,7 @@ def print_layouts() -> None:
                 call = topology, groups, collective, nbytes
                 head = [f"{HOSTS}x {profile}", layout, f"{kind}:{collective}", format_bytes(nbytes)]
                 try:
-                    own, best = timed(*call, nccl("2.27")), timed(*call, fastest)
+                    own, best = timed(*call, nccl_choice("2.27")), timed(*call, fastest_program)
                 except Infeasible as error:
                     rows.append([*head, *["-"] * 6, str(error)[:40]])
                     continue

@@ -10,16 +10,16 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import select
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
 import msgspec
 
 from tuccl.emulation import guest
+from tuccl.emulation.cell_tools import PACKAGES, TOOLS, start_holder
 from tuccl.emulation.launch import (
     emulated_launch,
     hosts_file,
@@ -28,6 +28,7 @@ from tuccl.emulation.launch import (
 )
 from tuccl.emulation.netns import check_privilege
 from tuccl.emulation.plan import EmulatedHost, EmulatedNic, EmulationPlan
+from tuccl.emulation.quota import join_quota, start_quota
 from tuccl.emulation.running import CELLS, SHARED_MEMORY, RunFolder, clear_leftovers
 from tuccl.errors import InputError, TucclError, Unavailable
 from tuccl.runtime.executors.measure import Effort, Operands
@@ -66,20 +67,6 @@ echo ready
 [ -z "$5" ] || { read -r go; shift 4; "$@" </dev/null >/dev/null 2>&1 & }
 exec cat
 """
-# Keeps the control group $1 with $3 in its file $2 until its input ends.
-_KEEP = """
-mkdir "$1" && echo "$3" > "$1/$2" || exit 1
-echo ready
-cat > /dev/null
-for n in $(seq 100); do
-  while read -r pid; do kill -9 "$pid"; done < "$1/cgroup.procs"
-  rmdir "$1" && exit
-  sleep 0.1
-done
-"""
-_JOIN = 'echo 0 > "$0/cgroup.procs" && exec "$@"'
-_CPU_V1, _CPU_V2 = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
-_PERIOD_US = 100_000
 _LEAST_CPUS = 0.01  # which the kernel takes
 # The first process of a virtual machine; the kernel's command line gives it the variables.
 _INIT = """#!/bin/sh
@@ -94,10 +81,6 @@ ip addr add "$address/24" dev eth0
 ip link set eth0 up
 exec python3 -S "${0%/*}/guest" run-commands "$address" "${0%/*}/token"
 """
-
-
-# runc makes no container of a root that is mounted nowhere else; the mount ends with runc.
-_BIND = """mount --rbind / "$1" && shift && exec runc "$@" """
 
 
 class Regime(msgspec.Struct, frozen=True):
@@ -163,8 +146,8 @@ class Cells:
         Raises:
             InputError: there is no such regime or tool, or too many ranks.
         """
-        if tool not in _TOOLS:
-            raise InputError(f"tool {tool[:40]!r}: expected one of {', '.join(_TOOLS)}")
+        if tool not in TOOLS:
+            raise InputError(f"tool {tool[:40]!r}: expected one of {', '.join(TOOLS)}")
         if not 1 <= ranks <= _MOST_RANKS:
             raise InputError(f"{ranks} ranks: expected 1 to {_MOST_RANKS}")
         self.regime, self.ranks, self._tool = read_regime(regime), ranks, tool
@@ -185,7 +168,7 @@ class Cells:
         tools = [self._tool] * bool(self.regime.own) + ["linux.uml"] * self._virtual
         for tool in tools:
             if shutil.which(tool) is None:
-                raise Unavailable(f"{tool} is not installed: apt-get install {_PACKAGES[tool]}")
+                raise Unavailable(f"{tool} is not installed: apt-get install {PACKAGES[tool]}")
         clear_leftovers()
         self._folder = RunFolder()
         self._folder.write(CELLS, b"")
@@ -293,18 +276,7 @@ class Cells:
     @property
     def _limited(self) -> list[str]:
         """Words before a command in a cell that make the cell's quota count for it."""
-        return [] if self.regime.cpus is None else ["sh", "-c", _JOIN, str(_control_groups())]
-
-    def _limit(self, number: int, folder: RunFolder, cpus: float) -> Path:
-        """Return a control group with a quota, which goes when this process ends."""
-        group = _control_groups() / f"tuccl-{folder.name}-{number}"
-        quota_us = round(cpus * _PERIOD_US)
-        file, text = "cpu.max", f"{quota_us} {_PERIOD_US}"
-        if group.parent == _CPU_V1:
-            file, text = "cpu.cfs_quota_us", str(quota_us)
-        keeper = _start(["sh", "-c", _KEEP, "sh", str(group), file, text], "a control group")
-        self._quotas.append(keeper)
-        return group
+        return [] if self.regime.cpus is None else join_quota()
 
     def _guest(self, what: str, address: str) -> list[str]:
         assert self._folder is not None
@@ -320,7 +292,10 @@ class Cells:
         hosts = folder.write("hosts", text.encode(), 0o644)
         for n, host in enumerate(plan.hosts):
             machine = self._machine(host, folder) if self._virtual else []
-            group = self._limit(n, folder, self.regime.cpus) if self.regime.cpus else None
+            group = None
+            if self.regime.cpus is not None:
+                group, keeper = start_quota(f"tuccl-{folder.name}-{n}", self.regime.cpus)
+                self._quotas.append(keeper)
             self._pids.append(self._hold(self.regime.own, host.name, hosts, folder, group, machine))
         if not self._joined:
             if "net" in self.regime.own:
@@ -381,7 +356,7 @@ class Cells:
         script = ["sh", "-c", _HOLD, "sh", *settings, str(group or ""), *machine]
         namespaces = [each for each in own if each != _KERNEL]
         bundle = folder.path / f"bundle-{len(self._held)}"
-        process = _start(_TOOLS[tool](namespaces, script, bundle), f"a cell of {tool}")
+        process = start_holder(TOOLS[tool](namespaces, script, bundle), f"a cell of {tool}")
         self._held.append(process)
         return _child(process.pid)
 
@@ -464,38 +439,6 @@ def _enter(pid: int, *what: str) -> list[str]:
     return ["nsenter", "-t", str(pid), *(what or ("-a",)), "--"]
 
 
-def _start(command: Sequence[str], what: str) -> subprocess.Popen[bytes]:
-    """Start what holds something until its input ends, and says that it is ready."""
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    if not select.select([process.stdout], [], [], _START_S)[0] or (
-        process.stdout.readline() != b"ready\n"
-    ):
-        process.kill()
-        try:
-            said = process.communicate(timeout=_START_S)[1].decode("utf-8", "replace")
-        except subprocess.TimeoutExpired:
-            said = "it does not end either"
-        raise TucclError(f"{what} does not start: {' '.join(said.split())[:200]}")
-    return process
-
-
-def _control_groups() -> Path:
-    """Return the folder of control groups of processors, of version 1 or 2."""
-    if _CPU_V1.is_dir():
-        return _CPU_V1
-    controllers = _CPU_V2 / "cgroup.subtree_control"
-    if not controllers.exists() or "cpu" not in controllers.read_text().split():
-        raise Unavailable(f"no quotas here: {controllers} has no cpu")
-    return _CPU_V2
-
-
 def _child(pid: int) -> int:
     """Return the process that a tool has started, by any of its threads."""
     for thread in Path(f"/proc/{pid}/task").iterdir():
@@ -518,56 +461,3 @@ def _run(command: Sequence[str], what: str, limit_s: float, text: str = "") -> N
         raise TucclError(f"{what}: no end after {limit_s:g} s") from None
     if done.returncode != 0:
         raise TucclError(f"{what}: {' '.join(done.stderr.split())[-200:]}")
-
-
-def _unshare(own: Sequence[str], script: Sequence[str], _: Path) -> list[str]:
-    flags = [f"--{name}" for name in own]
-    proc = ["--mount-proc"] if "pid" in own else []
-    return ["unshare", *flags, *proc, "--fork", "--kill-child", *script]
-
-
-def _bwrap(own: Sequence[str], script: Sequence[str], _: Path) -> list[str]:
-    flags = [f"--unshare-{name}" for name in own if name != "mount"]
-    proc = ["--proc", "/proc"] if "pid" in own else []
-    mounts = ["--bind", "/", "/", "--dev-bind", "/dev", "/dev", *proc]
-    return ["bwrap", "--die-with-parent", *mounts, *flags, *script]
-
-
-def _runc(own: Sequence[str], script: Sequence[str], bundle: Path) -> list[str]:
-    root = bundle / "root"
-    root.mkdir(mode=0o700, parents=True)
-    kept = ["CAP_SYS_ADMIN", "CAP_NET_ADMIN", "CAP_DAC_OVERRIDE", "CAP_KILL", "CAP_CHOWN"]
-    mounts = [
-        {"destination": "/proc", "type": "proc", "source": "proc"},
-        {"destination": "/dev", "type": "bind", "source": "/dev", "options": ["rbind"]},
-    ]
-    config = {
-        "ociVersion": "1.0.2",
-        "process": {
-            "user": {"uid": 0, "gid": 0},
-            "args": list(script),
-            "env": [f"PATH={os.environ.get('PATH', '')}"],
-            "cwd": "/",
-            "capabilities": {s: kept for s in ("bounding", "effective", "permitted")},
-        },
-        "root": {"path": "root"},
-        "mounts": mounts,
-        "linux": {"namespaces": [{"type": "network" if n == "net" else n} for n in own]},
-    }
-    (bundle / "config.json").write_bytes(msgspec.json.encode(config))
-    where = ["--root", str(bundle / "state"), "run", "--bundle", str(bundle)]
-    name = f"tuccl-{bundle.parent.name}-{bundle.name}"
-    return ["unshare", "--mount", "sh", "-c", _BIND, "sh", str(root), *where, name]
-
-
-_TOOLS: dict[str, Callable[[Sequence[str], Sequence[str], Path], list[str]]] = {
-    "unshare": _unshare,
-    "bwrap": _bwrap,
-    "runc": _runc,
-}
-_PACKAGES = {
-    "unshare": "util-linux",
-    "bwrap": "bubblewrap",
-    "runc": "runc",
-    "linux.uml": "user-mode-linux",
-}

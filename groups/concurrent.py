@@ -8,13 +8,23 @@ from dataclasses import dataclass
 from tuccl.errors import Infeasible
 from tuccl.groups.layout import Groups
 from tuccl.program import Gpu, Program, ThreadBlock
-from tuccl.runtime import ConfiguredProgram, SimExecutor
+from tuccl.runtime import NCCL_VERSION, ConfiguredProgram, SimExecutor, time_baseline
 from tuccl.synth import Collective, bound
 from tuccl.synth.baseline.nccl_nvls import SWITCH_RANKS
 from tuccl.topology import Topology, keep_gpus
 
 Choose = Callable[[Topology, str, int], ConfiguredProgram]
 """Chooses for a group's part of the machine, a collective and a size in bytes."""
+
+
+def nccl_choice(version: str = NCCL_VERSION) -> Choose:
+    """Return what chooses as a version of NCCL does."""
+
+    def choose(part: Topology, collective: str, nbytes: int) -> ConfiguredProgram:
+        executor = SimExecutor(part)
+        return time_baseline(executor, part, "nccl", collective, nbytes, version=version)
+
+    return choose
 
 
 @dataclass(frozen=True)
@@ -135,7 +145,7 @@ def joint_bound_us(topology: Topology, groups: Groups, collective: str, nbytes: 
 
     The greater of two: what a group alone needs on an empty machine, and for each cut of the
     machine what all groups must send over it, over its rate. Cuts are GPUs, hosts, and switches
-    with the hosts that have no other.
+    with the hosts that have no other. Of collectives with a root only the first counts.
     """
     alone = max(
         bound(part, Collective(collective, part.ranks)).time_us(nbytes)

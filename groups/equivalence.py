@@ -17,9 +17,8 @@ from tuccl.topology import Topology
 from tuccl.topology.paths import channel_paths
 from tuccl.topology.relays import Hop
 
-_MOST_TRIES = (
-    20_000  # of partial maps; beyond that groups count as different, which costs time only
-)
+# Partial maps that are tried; beyond them groups count as different, which costs time only.
+_MOST_TRIES = 20_000
 
 _Route = tuple[Hop, ...]
 

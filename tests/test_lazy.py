@@ -9,17 +9,9 @@ from types import ModuleType
 
 import pytest
 
-ROOMS = [
-    "topology",
-    "sketches",
-    "synth",
-    "runtime",
-    "groups",
-    "emulation",
-    "training",
-    "tuning",
-    "eval",
-]
+from tests import test_layers
+
+ROOMS = [room for room in test_layers.ROOMS if room not in ("torch", "cli")]
 
 
 def printed(script: str) -> str:

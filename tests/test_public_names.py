@@ -11,7 +11,7 @@ import pytest
 import tuccl
 
 ROOMS = "topology sketches synth runtime tuning eval"
-ALL_ROOMS = f"{ROOMS} emulation training"
+ALL_ROOMS = f"{ROOMS} groups emulation training"
 MOST_NAMES = 200
 HEAVY = "networkx optuna msgspec rich yaml"
 

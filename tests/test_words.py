@@ -9,24 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests import test_layers
 from tuccl.cli.parser import VERBS, verb_parsers
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = [
-    "topology",
-    "sketches",
-    "synth",
-    "runtime",
-    "groups",
-    "emulation",
-    "torch_backend",
-    "training",
-    "tuning",
-    "eval",
-    "cli",
-    "msccl_ext",
-    "benchmarks",
-]
+FOLDERS = [test_layers.FOLDERS.get(r, r).partition("/")[0] for r in test_layers.ROOMS]
+ROOMS = [*FOLDERS, "msccl_ext", "benchmarks"]
 SUFFIXES = (".py", ".cpp", ".h", ".c", ".cu")
 # Each is a part of an identifier or a word of prose, a message or a --help; the glossary,
 # docs/reference/concepts.md, has the words that took their place.

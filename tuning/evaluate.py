@@ -65,11 +65,13 @@ class Evaluator:
         """Return the fastest points of earlier sessions that this search did not request."""
         found: list[Point] = []
         for point, checksum in self.study.leftovers(effort):
+            if len(found) == most:
+                break
             try:
                 same = self.program(point).checksum == checksum
             except (Infeasible, InputError):  # its sketch or its program is not made any more
                 continue
-            if same and self.programs.is_named(point.choice) and len(found) < most:
+            if same and self.programs.is_named(point.choice):
                 found.append(point)
         return found
 

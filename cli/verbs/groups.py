@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from itertools import permutations
+from itertools import permutations, product
 from typing import Any
 
 from tuccl.cli.arguments import (
@@ -17,7 +17,7 @@ from tuccl.cli.arguments import (
 )
 from tuccl.cli.output import columns, did_you_mean, print_json, say, warn
 from tuccl.errors import Infeasible, InputError
-from tuccl.groups.concurrent import Choose, time_groups
+from tuccl.groups.concurrent import nccl_choice, time_groups
 from tuccl.groups.equivalence import group_key, group_orbits
 from tuccl.groups.layout import (
     MEGATRON_ORDER,
@@ -28,7 +28,7 @@ from tuccl.groups.layout import (
     read_groups,
     save_groups,
 )
-from tuccl.runtime import NCCL_VERSION, ConfiguredProgram, SimExecutor, time_baseline
+from tuccl.runtime import NCCL_VERSION, ConfiguredProgram
 from tuccl.topology import Topology
 from tuccl.topology.paths import channel_paths
 from tuccl.units import format_bytes
@@ -84,30 +84,7 @@ def run(args: argparse.Namespace) -> int:
     facts = [kind_facts(topology, kind, orbits[kind.name]) for kind in job.kinds]
     if not args.json:
         print_kinds(topology, facts)
-    rows = []
-    for kind, collective in calls:
-        for nbytes in sizes_of(args.size):
-            for who, choose in choosers(args):
-                at = topology, kind.groups, orbits[kind.name], collective, nbytes
-                try:
-                    found = time_groups(*at, choose)
-                except (Infeasible, InputError) as error:
-                    what = f"{kind.name}:{collective} {format_bytes(nbytes)}"
-                    warn([f"{what}, {who}: not timed: {error}"])
-                    continue
-                rows.append(
-                    {
-                        "kind": kind.name,
-                        "collective": collective,
-                        "size": nbytes,
-                        "programs": who,
-                        "choice": found.choice,
-                        "alone_us": max(found.alone_us.values()),
-                        "together_us": found.together_us,
-                        "slowdown": found.slowdown,
-                        "bound_us": found.bound_us,
-                    }
-                )
+    rows = [row for call in calls for row in timed(args, topology, *call, orbits[call[0].name])]
     if args.json:
         print_json({"machine": topology.name, "kinds": facts, "simulated": rows})
     elif rows:
@@ -145,25 +122,44 @@ def calls_of(text: str, job: ProcessGroups) -> list[tuple[Kind, str]]:
     return calls
 
 
-def choosers(args: argparse.Namespace) -> Iterator[tuple[str, Choose]]:
-    """Yield whose programs are timed, and what chooses one."""
-    version = args.nccl_version or NCCL_VERSION
+def timed(
+    args: argparse.Namespace,
+    topology: Topology,
+    kind: Kind,
+    collective: str,
+    orbits: list[list[int]],
+) -> Iterator[dict[str, Any]]:
+    """Yield the simulated times of a call, size by size, by NCCL's choice and by programs."""
+    choosers = {"nccl": nccl_choice(args.nccl_version or NCCL_VERSION)}
+    choosers |= {"tuccl": fastest_program} if args.synth else {}
+    for nbytes, who in product(sizes_of(args.size), choosers):
+        try:
+            found = time_groups(topology, kind.groups, orbits, collective, nbytes, choosers[who])
+        except (Infeasible, InputError) as error:
+            what = f"{kind.name}:{collective} {format_bytes(nbytes)}"
+            warn([f"{what}, {who}: not timed: {error}"])
+            continue
+        yield {
+            "kind": kind.name,
+            "collective": collective,
+            "size": nbytes,
+            "programs": who,
+            "choice": found.choice,
+            "alone_us": max(found.alone_us.values()),
+            "together_us": found.together_us,
+            "slowdown": found.slowdown,
+            "bound_us": found.bound_us,
+        }
 
-    def nccl(part: Topology, collective: str, nbytes: int) -> ConfiguredProgram:
-        executor = SimExecutor(part)
-        return time_baseline(executor, part, "nccl", collective, nbytes, version=version)
 
-    def synthesized(part: Topology, collective: str, nbytes: int) -> ConfiguredProgram:
-        from tuccl.tuning.program_search import synthesize
+def fastest_program(part: Topology, collective: str, nbytes: int) -> ConfiguredProgram:
+    """Return the program that is fastest for a group alone."""
+    from tuccl.tuning.program_search import synthesize
 
-        say(f"synthesizing {collective} {format_bytes(nbytes)} for {part.ranks} ranks")
-        best = synthesize(part, collective, nbytes).best
-        name = f"{best.method}/{best.knobs.protocol}/{best.program.nchannels}ch"
-        return ConfiguredProgram(best.program, best.knobs, name=name)
-
-    yield "nccl", nccl
-    if args.synth:
-        yield "tuccl", synthesized
+    say(f"synthesizing {collective} {format_bytes(nbytes)} for {part.ranks} ranks")
+    best = synthesize(part, collective, nbytes).best
+    name = f"{best.method}/{best.knobs.protocol}/{best.program.nchannels}ch"
+    return ConfiguredProgram(best.program, best.knobs, name=name)
 
 
 def kind_facts(topology: Topology, kind: Kind, orbits: list[list[int]]) -> dict[str, Any]:
@@ -181,12 +177,9 @@ def kind_facts(topology: Topology, kind: Kind, orbits: list[list[int]]) -> dict[
 
 def form(topology: Topology, group: tuple[int, ...]) -> str:
     """Return the members as HOST.GPU, hosts in order of appearance, as "0.3 1.3"."""
-    hosts = list(dict.fromkeys(topology.host_of(rank) for rank in group))
-    places = [
-        f"{hosts.index(host)}.{topology.gpus_of(host).index(rank)}"
-        for rank in group
-        for host in (topology.host_of(rank),)
-    ]
+    hosts = list(dict.fromkeys(map(topology.host_of, group)))
+    local = {rank: n for host in hosts for n, rank in enumerate(topology.gpus_of(host))}
+    places = [f"{hosts.index(topology.host_of(rank))}.{local[rank]}" for rank in group]
     return " ".join(places[:_SHOWN]) + (" ..." if len(places) > _SHOWN else "")
 
 

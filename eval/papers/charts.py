@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 from tuccl.eval.papers.figure import Chart, FigureData, PaperFigure, Value
+from tuccl.eval.svg import svg_text
 
 # Okabe and Ito's colours, which the colour-blind can separate; markers differ too.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
@@ -19,7 +19,6 @@ def figure_svg(figure: PaperFigure, data: FigureData) -> str:
     Raises:
         ValueError: the data have no chart.
     """
-    import matplotlib
     from matplotlib.figure import Figure
 
     if (chart := data.chart) is None:
@@ -35,11 +34,7 @@ def figure_svg(figure: PaperFigure, data: FigureData) -> str:
     drawn.suptitle(f"{figure.title} ({figure.kind})", fontsize=10)
     handles, labels = drawn.axes[0].get_legend_handles_labels()
     drawn.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
-    text = io.StringIO()
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": figure.name}):
-        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        drawn.savefig(text, format="svg", metadata=nothing)
-    return text.getvalue()
+    return svg_text(drawn, figure.name)
 
 
 def _panels(chart: Chart, data: FigureData) -> dict[str, list[tuple[Value, ...]]]:

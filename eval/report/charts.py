@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Sequence
 from textwrap import fill
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from tuccl.eval.choice_analysis import ChoiceAnalysis
 from tuccl.eval.columns import busbw_gbs
 from tuccl.eval.comparison import Comparison
+from tuccl.eval.svg import svg_text
 from tuccl.tuning import StoredStudy
 from tuccl.units import format_bytes
 
@@ -221,17 +221,11 @@ def _legend(figure: Figure, axes: Axes) -> None:
 
 def _svg(figure: Figure, name: str) -> str:
     """The figure as an SVG element in the page's colours, as wide as its place."""
-    import matplotlib
-
     for axes in figure.axes:
         for label in (axes.xaxis.label, axes.yaxis.label):
             label.set_color(_INK)
             label.set_fontsize(9.5)
-    text = io.StringIO()
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
-        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        figure.savefig(text, format="svg", transparent=True, metadata=nothing)
-    svg = text.getvalue()
+    svg = svg_text(figure, name, transparent=True)
     svg = svg[svg.index("<svg") :].strip()
     for drawn, colour in _COLOURS.items():
         svg = svg.replace(drawn, colour)

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from tests.conftest import Tuccl
 from tuccl.errors import Infeasible
-from tuccl.groups.concurrent import joint_bound_us, joint_program, time_groups
+from tuccl.groups.concurrent import joint_bound_us, joint_program, nccl_choice, time_groups
 from tuccl.groups.equivalence import group_orbits
 from tuccl.groups.layout import megatron_groups
 from tuccl.program import Knobs
-from tuccl.runtime import ConfiguredProgram, SimExecutor, time_baseline
+from tuccl.runtime import ConfiguredProgram, SimExecutor
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Problem, bound, lower, make_schedule, msccl_default
 from tuccl.topology import Topology, join, keep_gpus, load_profile
-
-
-def nccl(part: Topology, collective: str, nbytes: int) -> ConfiguredProgram:
-    return time_baseline(SimExecutor(part), part, "nccl", collective, nbytes)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +30,7 @@ def test_groups_that_share_nothing_take_as_long_as_one(
     groups = megatron_groups(layout, topology.ranks).kind("tp").groups
     orbits = group_orbits(topology, groups)
     for nbytes in (1 << 16, 1 << 24):
-        found = time_groups(topology, groups, orbits, collective, nbytes, nccl)
+        found = time_groups(topology, groups, orbits, collective, nbytes, nccl_choice())
         assert found.together_us == pytest.approx(found.alone_us[0], rel=1e-9)
         assert found.bound_us <= found.together_us
 
@@ -99,7 +96,7 @@ def test_groups_with_other_numbers_of_chunks_are_no_single_run() -> None:
 
 def test_one_group_on_its_own_ranks_is_its_program() -> None:
     host = load_profile("dgx-a100")
-    own = nccl(host, "allreduce", 1 << 20)
+    own = nccl_choice()(host, "allreduce", 1 << 20)
     program = joint_program([(own.program, range(8))], 8)
     assert program.gpus == own.program.gpus
     assert own.on(SimExecutor(host), 1 << 20).us == (
@@ -107,17 +104,15 @@ def test_one_group_on_its_own_ranks_is_its_program() -> None:
     )
 
 
-def test_the_verb_prints_kinds_times_and_json(tuccl: Tuccl) -> None:
-    machine = "t.json"
+def test_the_verb_prints_kinds_times_and_json(tuccl: Tuccl, tmp_path: Path) -> None:
+    machine, file = tmp_path / "t.json", tmp_path / "g.json"
     tuccl("probe", "--profile", "ndv2", "--nodes", "2", "-o", machine)
     words = ("groups", machine, "--layout", "tp=8")
-    answer = tuccl(*words, "-c", "dp:allreduce", "-s", "64M", "-o", "g.json")
+    answer = tuccl(*words, "-c", "dp:allreduce", "-s", "64M", "-o", file)
     assert answer.code == 0
     kinds = [line.split()[:3] for line in answer.out.splitlines()[3:7]]
     assert kinds == [["tp", "2", "8"], ["dp", "2", "2"], ["dp", "2", "2"], ["dp", "4", "2"]]
-    again = tuccl(
-        "groups", machine, "--groups", "g.json", "-c", "dp:allreduce", "-s", "64M", "--json"
-    )
+    again = tuccl("groups", machine, "--groups", file, "-c", "dp:allreduce", "-s", "64M", "--json")
     whole = json.loads(again.out)
     [row] = whole["simulated"]
     assert row["slowdown"] > 3 and row["bound_us"] < row["together_us"]

@@ -221,21 +221,6 @@ def test_an_interrupted_tune_resumes_without_losing_an_evaluation(
         assert table_json(tmp_path / "table") == table_json(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("search", ["descent", "mraco"])
-def test_a_smaller_budget_keeps_what_a_larger_one_found(
-    search: str, topology: Topology, tmp_path: Path
-) -> None:
-    out, executor = tmp_path / "table", Stand(topology)
-    tuned(out, executor, topology, budget=60, search=search)
-    before = [chosen_us(load_table(out), executor, "allgather", size) for size in SIZES]
-    tuned(out, executor, topology, budget=4, search=search, resume=True)
-    after = [chosen_us(load_table(out), executor, "allgather", size) for size in SIZES]
-    assert after == before
-    tuned(out, executor, topology, budget=4, search=search)
-    alone = [chosen_us(load_table(out), executor, "allgather", size) for size in SIZES]
-    assert max(a / b for a, b in zip(alone, before, strict=True)) > 1
-
-
 @pytest.mark.parametrize("older", [False, True])
 def test_an_interrupt_writes_the_sizes_that_are_finished(
     older: bool, topology: Topology, tmp_path: Path
