@@ -37,9 +37,14 @@ class ProgramFile(msgspec.Struct, frozen=True, dict=True):
         return parse_xml(self.xml, self.path)
 
     @property
+    def content(self) -> bytes:
+        """The bytes of the file; comments of others may be no UTF-8."""
+        return self.xml.encode("utf-8", "surrogateescape")
+
+    @property
     def sha256(self) -> str:
-        """Checksum of the text."""
-        return hashlib.sha256(self.xml.encode()).hexdigest()
+        """Checksum of the bytes."""
+        return hashlib.sha256(self.content).hexdigest()
 
     def max_safe_at(self, buffer_bytes: int) -> int:
         """Return the largest size in bytes that is safe with a buffer; 0 is every size."""

@@ -75,8 +75,9 @@ class Table:
     def files(self) -> list[ProgramFile]:
         """The program files, as they are in ``folder``."""
         return [
-            ProgramFile(path, (self.folder / path).read_bytes().decode(), self.lookup.dialect, 0, 0)
+            ProgramFile(path, text.decode("utf-8", "surrogateescape"), self.lookup.dialect, 0, 0)
             for path in self.programs
+            for text in [(self.folder / path).read_bytes()]
         ]
 
     def program(self, candidate: Candidate) -> Program | None:
@@ -254,7 +255,7 @@ def _contents(
     for path, sha256 in table.programs.items():
         if path not in files or files[path].sha256 != sha256:
             raise InputError(f"table {table.name!r}: program {path} is missing or another one")
-        contents[path] = files[path].xml.encode()
+        contents[path] = files[path].content
     contents[TOPOLOGY_NAME] = encode_topology(topology)
     contents[TEXT_NAME] = table_text(table)
     sealed = msgspec.structs.replace(

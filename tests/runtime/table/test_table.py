@@ -379,6 +379,17 @@ def test_a_sealed_program_that_computes_something_else_is_refused(
     assert "\n" not in str(refused.value)
 
 
+def test_comments_that_are_no_utf8_are_kept(hand: SimpleNamespace, tmp_path: Path) -> None:
+    topology, good = hand.mesh(), hand.files()["LL"]
+    strange = msgspec.structs.replace(good, xml=good.xml.replace(">", "><!-- \udce9 -->", 1))
+    table = hand.table_of(topology, hand.entry(512, 4096, hand.candidate(strange, 5.0)))
+    save_table(table, tmp_path / "t", topology, [strange])
+    stored = load_table(tmp_path / "t")
+    assert [file.sha256 for file in stored.files] == [strange.sha256]
+    save_table(stored.lookup, tmp_path / "again", topology, stored.files)
+    assert load_table(tmp_path / "again").lookup == stored.lookup
+
+
 def test_a_candidate_that_claims_more_than_its_proof_is_refused(
     hand: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
