@@ -34,7 +34,7 @@ class ProgramFile(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def program(self) -> Program:
         """The program that the text describes."""
-        return parse_xml(self.xml, self.path)
+        return parse_xml(self.content, self.path)
 
     @property
     def content(self) -> bytes:
