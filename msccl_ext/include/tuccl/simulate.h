@@ -69,6 +69,32 @@ SimResult simulate(const Program& program, const Knobs& knobs, const Network& ne
                    const MachineClass& machine, std::int64_t nbytes,
                    const SimOptions& options = {});
 
+/// A call by some ranks of a network, beside other calls on it.
+struct GroupCall {
+  const Program* program = nullptr;
+  std::vector<int> members;  ///< The network's rank for each of the program's.
+  Knobs knobs;
+  std::int64_t nbytes = 0;  ///< The whole, big buffer.
+  StepLoop step_loop;
+  double start_us = 0;
+};
+
+struct GroupsResult {
+  double time_us = 0;                    ///< From time 0 to the end of the last call.
+  std::vector<double> calls_us;          ///< From time 0 to the end of each call.
+  std::vector<double> resource_busy_us;  ///< As in SimResult.
+  bool extrapolated = false;
+};
+
+/// Runs calls of groups at the same time, each a communicator of its own: with proxies of its own
+/// on its ranks, which share GPUs and links with those of the others. Calls that take as many
+/// passes over their chunks are extrapolated as `simulate` does, others are walked whole.
+/// `options.step_loop` is not read; `options.process_gpus` 0: those of a call.
+///
+/// Throws InputError for what `simulate` lists, and for members that are not the network's ranks.
+GroupsResult simulate_groups(const std::vector<GroupCall>& calls, const Network& network,
+                             const MachineClass& machine, const SimOptions& options = {});
+
 /// One call of a program.
 struct SimCall {
   Knobs knobs;

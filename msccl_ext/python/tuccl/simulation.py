@@ -2,6 +2,7 @@
 
 from tuccl._native import (
     TRACE_CAUSES,
+    GroupsResult,
     MachineClass,
     Network,
     OutsideTraffic,
@@ -14,11 +15,13 @@ from tuccl._native import (
     least_us,
     simulate,
     simulate_all,
+    simulate_groups,
     trace,
 )
 
 __all__ = [
     "TRACE_CAUSES",
+    "GroupsResult",
     "MachineClass",
     "Network",
     "OutsideTraffic",
@@ -31,5 +34,6 @@ __all__ = [
     "least_us",
     "simulate",
     "simulate_all",
+    "simulate_groups",
     "trace",
 ]

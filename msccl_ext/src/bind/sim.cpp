@@ -5,6 +5,7 @@
 #include "bindings.h"
 #include "record.h"
 #include "sim/fields.h"
+#include "tuccl/error.h"
 #include "tuccl/simulate.h"
 
 namespace nb = nanobind;
@@ -130,6 +131,38 @@ void bind_batch(nb::module_& m) {
       "call.");
 }
 
+/// A program, its members, knobs, bytes, pass bytes, transfer slots and start in us.
+using PlacedCall =
+    std::tuple<const Program*, std::vector<int>, Knobs, std::int64_t, std::int64_t, int, double>;
+
+void bind_groups(nb::module_& m) {
+  nb::class_<GroupsResult>(m, "GroupsResult", "Simulated calls of groups at the same time.")
+      .def_ro("time_us", &GroupsResult::time_us, "From time 0 to the end of the last call, in us.")
+      .def_ro("calls_us", &GroupsResult::calls_us,
+              "From time 0 to the end of each call, in us, in the order of the calls.")
+      .def_ro("resource_busy_us", &GroupsResult::resource_busy_us,
+              "Time in us with at least one flow on each resource of the network.")
+      .def_ro("extrapolated", &GroupsResult::extrapolated,
+              "Whether steady state was extrapolated instead of walked.");
+  m.def(
+      "simulate_groups",
+      [](const std::vector<PlacedCall>& placed, const Network& network, const MachineClass& machine,
+         std::string_view launch, int process_gpus, bool exact, const OutsideTraffic* outside) {
+        std::vector<GroupCall> calls;
+        for (const auto& [program, members, knobs, nbytes, pass_bytes, slots, start_us] : placed) {
+          if (!program) throw InputError("calls: a program is None");
+          calls.push_back({program, members, knobs, nbytes, {pass_bytes, slots}, start_us});
+        }
+        const SimOptions options{from_word<Launch>(launch), process_gpus, exact, {}, outside};
+        nb::gil_scoped_release unlocked;
+        return simulate_groups(calls, network, machine, options);
+      },
+      "calls"_a, "network"_a, "machine"_a, nb::kw_only(), "launch"_a = "process",
+      "process_gpus"_a = 0, "exact"_a = false, "outside"_a = nb::none(),
+      "Simulated run of calls at the same time, each by its program, the network's rank for each "
+      "of the program's, knobs, bytes, `pass_bytes`, `transfer_slots` and start in us.");
+}
+
 }  // namespace
 
 void bind_sim(nb::module_& m) {
@@ -138,6 +171,7 @@ void bind_sim(nb::module_& m) {
   bind_outside(m);
   bind_result(m);
   bind_batch(m);
+  bind_groups(m);
   m.def(
       "simulate",
       [](const Program& program, const Knobs& knobs, const Network& network,

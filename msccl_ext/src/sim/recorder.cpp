@@ -64,7 +64,8 @@ void Recorder::credited(int block, double now) {
 }
 
 void Recorder::filled(int owner, double now) {
-  wait(owner, Cause::kData, now, graph_.net_ready_us, graph_.connections[owner - blocks_].sender);
+  wait(owner, Cause::kData, now, graph_.calls.front().net_ready_us,
+       graph_.connections[owner - blocks_].sender);
 }
 
 void Recorder::slotted(int owner, double now) {
@@ -73,7 +74,7 @@ void Recorder::slotted(int owner, double now) {
 }
 
 void Recorder::posted(int owner, double free) {
-  add(owner, Cause::kTurn, free - graph_.net_message_us);
+  add(owner, Cause::kTurn, free - graph_.calls.front().net_message_us);
   add(owner, Cause::kSetup, free);
 }
 
@@ -106,7 +107,8 @@ void Recorder::flow_ended(double now, int owner) {
 void Recorder::settled(double now, const Sharing& sharing) {
   for (const Meter::Stretch& s : meter_.update_rates(now, sharing)) {
     const Track& t = tracks_[s.owner];
-    add_stretch(s.owner, now, s.wire_bytes / (t.payload * graph_.wire_factor + t.lost), s.link);
+    add_stretch(s.owner, now,
+                s.wire_bytes / (t.payload * graph_.calls.front().wire_factor + t.lost), s.link);
   }
   meter_.keep(recorded_.first == recorded_.passes || early_ > 0 || late_ > 0, now);
 }
@@ -172,7 +174,7 @@ void Recorder::finished(int block) {
   const Transfer& transfer = graph_.transfers[t.transfer];
   t.received += transfer.receives;
   t.sent += transfer.sends;
-  if ((transfer.receives || transfer.sends) && ++t.slice < graph_.slices) return;
+  if ((transfer.receives || transfer.sends) && ++t.slice < graph_.calls.front().slices) return;
   t.slice = 0;
   if (++t.transfer < graph_.blocks[block].last) return;
   t.transfer = graph_.blocks[block].first;
@@ -186,8 +188,8 @@ void Recorder::delivered(int owner) {
   Track& t = tracks_[owner];
   const std::vector<int>& transfers = carried_[owner - blocks_];
   ++t.sent;
-  const std::int64_t at = t.sent / graph_.slices;
-  t.slice = static_cast<int>(t.sent % graph_.slices);
+  const std::int64_t at = t.sent / graph_.calls.front().slices;
+  t.slice = static_cast<int>(t.sent % graph_.calls.front().slices);
   t.transfer = transfers[at % static_cast<std::int64_t>(transfers.size())];
   t.pass = at / static_cast<std::int64_t>(transfers.size());
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 
 #include "exec/step_loop.h"
 #include "tuccl/error.h"
@@ -49,16 +50,17 @@ Run<kRecorded>::Run(const TransferGraph& graph, Recorder* recorder)
 }
 
 template <bool kRecorded>
-void Run<kRecorded>::reset(const Passes& passes) {
-  passes_ = passes;
-  total_ = passes.full + (passes.rest > 0 ? 1 : 0);
+void Run<kRecorded>::reset(const std::vector<Passes>& passes) {
+  const double begin = graph_.outside ? graph_.outside->call_us : 0;
+  calls_.clear();
+  for (const Passes& p : passes) calls_.push_back({p, p.count(), begin});
   sharing_.reset();
   starts_.clear();
   foremost_ = events_ = 0;
-  finished_ = graph_.outside ? graph_.outside->call_us : 0;
+  finished_ = begin;
   outside_ = 0;
   open_blocks_ = 0;
-  proxy_free_.assign(static_cast<std::size_t>(graph_.links.network->ranks()), 0.0);
+  proxy_free_.assign(graph_.calls.size() * graph_.links.network->ranks(), 0.0);
   nic_last_.assign(graph_.links.network->resources().size(), -1);
   const bool in_turn = graph_.outside && graph_.outside->connection_a_pair;
   queues_.assign(in_turn ? graph_.links.bundles.size() : 0, {});
@@ -72,23 +74,23 @@ void Run<kRecorded>::reset(const Passes& passes) {
 }
 
 template <bool kRecorded>
-Outcome Run<kRecorded>::execute(const Passes& passes) {
+Outcome Run<kRecorded>::execute(const std::vector<Passes>& passes) {
   begin(passes);
   return end();
 }
 
 template <bool kRecorded>
-void Run<kRecorded>::begin(const Passes& passes) {
+void Run<kRecorded>::begin(const std::vector<Passes>& passes) {
   reset(passes);
   for (std::size_t b = 0; b < blocks_.size(); ++b) {
     const Block& block = graph_.blocks[b];
     blocks_[b] = BlockState{};
     blocks_[b].at = block.first;
-    blocks_[b].now = finished_;
-    if (block.first == block.last || total_ == 0) {
+    blocks_[b].now = finished_ + costs(block).begin_us;
+    if (block.first == block.last || calls_[block.call].total == 0) {
       blocks_[b].stage = Stage::kDone;
     } else {
-      begin_slice(blocks_[b], graph_.transfers[block.first]);
+      begin_slice(static_cast<int>(b), graph_.transfers[block.first]);
       if (!free_[b]) awake_.push_back(static_cast<int>(b));
       open_blocks_ += !free_[b];
     }
@@ -108,22 +110,27 @@ bool Run<kRecorded>::advance_to(std::int64_t pass) {
 
 template <bool kRecorded>
 void Run<kRecorded>::shorten(std::int64_t full) {
-  passes_.full = full;
-  total_ = full + (passes_.rest > 0 ? 1 : 0);
-  for (BlockState& b : blocks_) {  // a free block may have done them all before
-    if (b.stage == Stage::kDone || b.pass < total_) continue;
+  for (CallState& c : calls_) {
+    c.passes.full = full;
+    c.total = c.passes.count();
+  }
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {  // a free block may have done them all before
+    BlockState& b = blocks_[i];
+    if (b.stage == Stage::kDone || b.pass < calls_[graph_.blocks[i].call].total) continue;
     b.stage = Stage::kDone;
-    finished_ = std::max(finished_, b.now);
+    finish(graph_.blocks[i].call, b.now);
   }
 }
 
 template <bool kRecorded>
 Outcome Run<kRecorded>::end() {
-  events(total_ + 1);
+  events(std::numeric_limits<std::int64_t>::max());
   finish_free();
   for (const BlockState& s : blocks_)
     if (s.stage != Stage::kDone) refuse_deadlock();
-  Outcome out{finished_ - (graph_.outside ? graph_.outside->call_us : 0), {}};
+  const double began = graph_.outside ? graph_.outside->call_us : 0;
+  Outcome out{finished_ - began, {}, {}};
+  for (const CallState& c : calls_) out.calls_us.push_back(c.ended - began);
   for (std::size_t r = 0; r < nic_last_.size(); ++r)
     out.busy_us.push_back(sharing_.busy_us(static_cast<int>(r), finished_));
   return out;
@@ -190,12 +197,13 @@ void Run<kRecorded>::finish_free() {
     BlockState& s = blocks_[b];
     if (!free_[b] || s.stage == Stage::kDone) continue;
     while (s.at != graph_.blocks[b].first) run_transfer(b);
-    if (!kRecorded && s.pass + 2 < passes_.full) {
+    const std::int64_t full = calls_[graph_.blocks[b].call].passes.full;
+    if (!kRecorded && s.pass + 2 < full) {
       const double before = s.now;
       do run_transfer(b);
       while (s.at != graph_.blocks[b].first);
-      s.now += (s.now - before) * static_cast<double>(passes_.full - 1 - s.pass);
-      s.pass = passes_.full - 1;
+      s.now += (s.now - before) * static_cast<double>(full - 1 - s.pass);
+      s.pass = full - 1;
     }
     while (s.stage != Stage::kDone) run_transfer(b);
   }
@@ -248,7 +256,8 @@ void Run<kRecorded>::advance(int block) {
       case Stage::kCredit:
         if (t.sends) {
           ConnectionState& out = connections_[b.out];
-          if (graph_.window > 0 && out.sent >= graph_.window && !take(out.credit, s.now)) return;
+          if (costs(b).window > 0 && out.sent >= costs(b).window && !take(out.credit, s.now))
+            return;
           if constexpr (kRecorded) recorder_->credited(block, s.now);
           ++out.sent;
         }
@@ -275,13 +284,13 @@ bool Run<kRecorded>::move(int block, const Transfer& t) {
   BlockState& s = blocks_[block];
   const bool local = !t.receives && !t.sends;
   if (s.slice == 0) s.now += t.start_us;
-  if (s.part > 0 && !local) s.now += graph_.slice_us;
+  if (s.part > 0 && !local) s.now += costs(graph_.blocks[block]).slice_us;
   if constexpr (kRecorded) recorder_->set_up(block, s.now);
   s.stage = Stage::kWhole;
   if (t.sends) {
     const Connection& c = graph_.connections[graph_.blocks[block].out];
     if (c.cut_through) {
-      const double line = std::min(s.part, graph_.line_bytes) * t.us_per_byte;
+      const double line = std::min(s.part, costs(c).line_bytes) * t.us_per_byte;
       push(connections_[graph_.blocks[block].out].head, s.now + line + c.arrive_us, c.receiver);
     }
     if (t.bundle >= 0 && s.part > 0) {
@@ -306,8 +315,8 @@ void Run<kRecorded>::finish_slice(int block, const Transfer& t) {
   if (t.sends) {
     const Connection& c = graph_.connections[b.out];
     if (c.net) {
-      connections_[b.out].bytes.push(store_, s.part * graph_.wire_factor);
-      push(connections_[b.out].ready, s.now + graph_.net_ready_us,
+      connections_[b.out].bytes.push(store_, s.part * costs(b).wire_factor);
+      push(connections_[b.out].ready, s.now + costs(b).net_ready_us,
            static_cast<int>(blocks_.size()) + b.out);
     } else {
       push(connections_[b.out].whole, s.now + c.arrive_us, c.receiver);
@@ -320,15 +329,16 @@ void Run<kRecorded>::finish_slice(int block, const Transfer& t) {
     else
       push(connections_[b.in].credit, s.now + c.credit_us, c.sender);
   }
-  if (next_slice(s, t))
+  if (next_slice(block, t))
     s.stage = Stage::kArrive;
   else
     finish_transfer(block, t);
 }
 
 template <bool kRecorded>
-bool Run<kRecorded>::next_slice(BlockState& s, const Transfer& t) {
-  if ((!t.receives && !t.sends) || ++s.slice == graph_.slices) return false;
+bool Run<kRecorded>::next_slice(int block, const Transfer& t) {
+  BlockState& s = blocks_[block];
+  if ((!t.receives && !t.sends) || ++s.slice == costs(graph_.blocks[block]).slices) return false;
   s.part = s.left;
   s.left = 0;
   return true;
@@ -342,24 +352,33 @@ void Run<kRecorded>::finish_transfer(int block, const Transfer& t) {
     push(edges_[graph_.signals[i]], s.now, graph_.edge_waiter[graph_.signals[i]]);
   if (++s.at == b.last) {
     s.at = b.first;
-    if (++s.pass == total_) {
+    if (++s.pass == calls_[b.call].total) {
       s.stage = Stage::kDone;
       open_blocks_ -= !free_[block];
-      finished_ = std::max(finished_, s.now);
+      finish(b.call, s.now);
       return;
     }
     if (!free_[block]) foremost_ = std::max(foremost_, s.pass);
   }
-  begin_slice(s, graph_.transfers[s.at]);
+  begin_slice(block, graph_.transfers[s.at]);
+}
+
+template <bool kRecorded>
+void Run<kRecorded>::finish(int call, double now) {
+  calls_[call].ended = std::max(calls_[call].ended, now);
+  finished_ = std::max(finished_, now);
 }
 
 /// Cuts the present transfer in slices (prims_simple.h: two halves, unless one
 /// holds it).
 template <bool kRecorded>
-void Run<kRecorded>::begin_slice(BlockState& s, const Transfer& t) {
-  const double payload = t.chunks * (s.pass < passes_.full ? passes_.slice : passes_.rest);
-  const bool whole = graph_.slices == 1 || (!t.receives && !t.sends);
-  s.part = whole ? payload : std::min(payload, std::max(payload / 2, graph_.least_slice));
+void Run<kRecorded>::begin_slice(int block, const Transfer& t) {
+  BlockState& s = blocks_[block];
+  const CallCosts& c = costs(graph_.blocks[block]);
+  const Passes& passes = calls_[graph_.blocks[block].call].passes;
+  const double payload = t.chunks * (s.pass < passes.full ? passes.slice : passes.rest);
+  const bool whole = c.slices == 1 || (!t.receives && !t.sends);
+  s.part = whole ? payload : std::min(payload, std::max(payload / 2, c.least_slice));
   s.left = payload - s.part;
   s.slice = 0;
   s.stage = Stage::kDepend;
@@ -370,13 +389,14 @@ void Run<kRecorded>::begin_slice(BlockState& s, const Transfer& t) {
 template <bool kRecorded>
 void Run<kRecorded>::proxy(int connection) {
   ConnectionState& w = connections_[connection];
+  const int window = costs(graph_.connections[connection]).window;
   if (w.proxy == ConnectionState::Proxy::kReady) {
     if (!take(w.ready, w.proxy_now)) return;
     if constexpr (kRecorded)
       recorder_->filled(static_cast<int>(blocks_.size()) + connection, w.proxy_now);
     w.proxy = ConnectionState::Proxy::kSlot;
   }
-  if (graph_.window > 0 && w.posted >= graph_.window && !take(w.slot, w.proxy_now)) return;
+  if (window > 0 && w.posted >= window && !take(w.slot, w.proxy_now)) return;
   if constexpr (kRecorded)
     recorder_->slotted(static_cast<int>(blocks_.size()) + connection, w.proxy_now);
   ++w.posted;
@@ -391,7 +411,7 @@ void Run<kRecorded>::open(double now, int owner) {
   if (owner >= blocks) return post(now, owner - blocks);
   const BlockState& s = blocks_[owner];
   const int bundle = graph_.transfers[s.at].bundle;
-  sharing_.start(now, bundle, s.part * graph_.wire_factor, owner);
+  sharing_.start(now, bundle, s.part * costs(graph_.blocks[owner]).wire_factor, owner);
   if constexpr (kRecorded) recorder_->flow(now, bundle, owner, s.part, 0);
 }
 
@@ -423,8 +443,8 @@ void Run<kRecorded>::post(double now, int connection) {
   const double bytes = w.bytes.front(store_);
   if (w.proxy == ConnectionState::Proxy::kAsked && bytes > 0) {
     w.proxy = ConnectionState::Proxy::kPosted;
-    double& free = proxy_free_[c.src];
-    free = std::max(now, free) + graph_.net_message_us;
+    double& free = proxy_free_[c.call * graph_.links.network->ranks() + c.src];
+    free = std::max(now, free) + costs(c).net_message_us;
     if constexpr (kRecorded) recorder_->posted(owner, free);
     if (free > now) {
       starts_.push_back({free, owner});
@@ -447,7 +467,8 @@ void Run<kRecorded>::send(double now, int connection) {
   const double bytes = connections_[connection].bytes.front(store_);
   const double lost = switched_bytes(connection);
   sharing_.start(now, c.bundle, bytes + lost, owner);
-  if constexpr (kRecorded) recorder_->flow(now, c.bundle, owner, bytes / graph_.wire_factor, lost);
+  if constexpr (kRecorded)
+    recorder_->flow(now, c.bundle, owner, bytes / costs(c).wire_factor, lost);
 }
 
 /// What an adapter could have sent while it turned to this connection.

@@ -13,7 +13,8 @@ namespace tuccl::sim {
 
 struct Outcome {
   double time_us = 0;
-  std::vector<double> busy_us;  ///< By resource.
+  std::vector<double> busy_us;   ///< By resource.
+  std::vector<double> calls_us;  ///< By call: when its last thread block is done.
 };
 
 /// Moments at which something came about for one reader, in order of time. They
@@ -58,19 +59,19 @@ class Run {
  public:
   explicit Run(const TransferGraph& graph, Recorder* recorder = nullptr);
 
-  /// Throws InputError where thread blocks wait for each other for ever.
-  Outcome execute(const Passes& passes);
+  /// `passes` are by call. Throws InputError where thread blocks wait for each other for ever.
+  Outcome execute(const std::vector<Passes>& passes);
 
   /// The same in parts: begins, walks until some thread block begins `pass` (or
   /// all are done: false), and ends.
-  void begin(const Passes& passes);
+  void begin(const std::vector<Passes>& passes);
   bool advance_to(std::int64_t pass);
   Outcome end();
 
   /// Pass that the foremost thread block is in.
   std::int64_t foremost() const { return foremost_; }
 
-  /// Lets the run end with `full` whole passes, which none has finished yet.
+  /// Lets each call end with `full` whole passes, which none has finished yet.
   void shorten(std::int64_t full);
 
   /// Slices walked since `begin`: one for each slice of a transfer and pass.
@@ -104,6 +105,11 @@ class Run {
     double proxy_now = 0;
     enum class Proxy : std::uint8_t { kReady, kSlot, kAsked, kPosted } proxy = Proxy::kReady;
   };
+  struct CallState {
+    Passes passes;
+    std::int64_t total = 0;  ///< Passes.
+    double ended = 0;
+  };
   struct Start {
     double time;
     int owner;
@@ -112,7 +118,8 @@ class Run {
     }
   };
 
-  void reset(const Passes& passes);
+  void reset(const std::vector<Passes>& passes);
+  void finish(int call, double now);
   void events(std::int64_t pass);
   void await_outside();
   void open_outside(double now);
@@ -120,9 +127,9 @@ class Run {
   void advance(int block);
   bool move(int block, const Transfer& t);
   void finish_slice(int block, const Transfer& t);
-  bool next_slice(BlockState& s, const Transfer& t);
+  bool next_slice(int block, const Transfer& t);
   void finish_transfer(int block, const Transfer& t);
-  void begin_slice(BlockState& s, const Transfer& t);
+  void begin_slice(int block, const Transfer& t);
   void pull(int block, const Timestamps& edge);
   void run_transfer(int free_block);
   void finish_free();
@@ -137,11 +144,15 @@ class Run {
   [[noreturn]] void refuse_deadlock() const;
   std::string waited_for(int block) const;
 
+  template <class Of>
+  const CallCosts& costs(const Of& block_or_connection) const {
+    return graph_.calls[block_or_connection.call];
+  }
+
   const TransferGraph& graph_;
   Recorder* recorder_;
   Sharing sharing_;
-  Passes passes_;
-  std::int64_t total_ = 0;  ///< Passes.
+  std::vector<CallState> calls_;
   std::vector<BlockState> blocks_;
   std::vector<ConnectionState> connections_;
   std::vector<Timestamps> edges_;
@@ -149,7 +160,7 @@ class Run {
   std::vector<int> free_writer_;  ///< By edge: the free block that timestamps it, -1: none.
   std::vector<Start> starts_;     ///< Heap.
   std::vector<int> awake_;
-  std::vector<double> proxy_free_;       ///< By rank.
+  std::vector<double> proxy_free_;       ///< By call and rank: each communicator has its own.
   std::vector<int> nic_last_;            ///< By resource: connection that used it last.
   std::vector<std::deque<int>> queues_;  ///< By bundle: connections whose messages go in turn.
   Timestamps::Store store_;

@@ -18,11 +18,15 @@ constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
 }  // namespace
 
 void check_call(const Program& p, const Knobs& k, const Network& n, std::int64_t nbytes) {
-  if (const auto why = illegal(k)) throw InputError("knobs: " + *why);
   if (p.ngpus != n.ranks() || static_cast<int>(p.gpus.size()) != p.ngpus)
     throw InputError("program '" + p.name.substr(0, 60) + "' is for " +
                      std::to_string(p.gpus.size()) + " gpus, the network has " +
                      std::to_string(n.ranks()) + " ranks");
+  check_size(p, k, nbytes);
+}
+
+void check_size(const Program& p, const Knobs& k, std::int64_t nbytes) {
+  if (const auto why = illegal(k)) throw InputError("knobs: " + *why);
   if (p.nchunks < 1)
     throw InputError("program '" + p.name.substr(0, 60) + "' cuts the buffer into " +
                      std::to_string(p.nchunks) + " chunks, expected 1 or more");
@@ -102,12 +106,23 @@ constexpr std::int64_t kMostCost = 2'500'000;
 
 class Simulation {
  public:
-  Simulation(const sim::TransferGraph& graph, const sim::Passes& passes, double exact_to_us)
-      : graph_(graph), passes_(passes), exact_to_us_(exact_to_us), run_(graph) {}
+  /// `passes` are by call.
+  Simulation(const sim::TransferGraph& graph, std::vector<sim::Passes> passes, double exact_to_us)
+      : graph_(graph),
+        all_passes_(std::move(passes)),
+        passes_(all_passes_.front()),
+        exact_to_us_(exact_to_us),
+        run_(graph) {}
 
   sim::Outcome whole() {
-    run_.begin(passes_);
+    run_.begin(all_passes_);
     return finished(run_);
+  }
+
+  /// Whether all calls have as many passes, which `extrapolated` wants.
+  bool in_step() const {
+    return std::all_of(all_passes_.begin(), all_passes_.end(),
+                       [&](const sim::Passes& p) { return p == passes_; });
   }
 
   /// Time grows linearly with the number of passes once the pipeline is full,
@@ -119,7 +134,7 @@ class Simulation {
   /// can look steady for a while).
   sim::Outcome extrapolated() {
     bound_ = sim::least_pace(graph_, passes_.slice);
-    run_.begin(passes_);
+    run_.begin(all_passes_);
     std::int64_t ready = 0;  // a copy may be as dear as all that came before it
     for (std::int64_t pass = 1; run_.advance_to(pass);) {
       const std::int64_t n = run_.foremost() + 1;
@@ -221,6 +236,8 @@ class Simulation {
     out.time_us += std::max(pace(before, last), is_long() ? bound_ : 0) * left;
     for (std::size_t r = 0; r < out.busy_us.size(); ++r)
       out.busy_us[r] += (last.outcome.busy_us[r] - half.outcome.busy_us[r]) * more;
+    for (std::size_t c = 0; c < out.calls_us.size(); ++c)
+      out.calls_us[c] += (last.outcome.calls_us[c] - half.outcome.calls_us[c]) * more;
     return out;
   }
 
@@ -231,6 +248,7 @@ class Simulation {
   }
 
   const sim::TransferGraph& graph_;
+  const std::vector<sim::Passes> all_passes_;
   const sim::Passes passes_;
   const double exact_to_us_;
   sim::Run<false> run_;
@@ -240,6 +258,104 @@ class Simulation {
 };
 
 }  // namespace
+
+namespace {
+
+/// The program on the network's ranks `members`.
+Program placed(const Program& program, const std::vector<int>& members) {
+  Program out = program;
+  const auto place = [&](int& rank) { rank = rank < 0 ? rank : members.at(rank); };
+  for (Gpu& gpu : out.gpus) {
+    place(gpu.id);
+    for (ThreadBlock& tb : gpu.threadblocks) {
+      place(tb.send_peer);
+      place(tb.recv_peer);
+    }
+  }
+  return out;
+}
+
+void check_members(const GroupCall& call, int ranks) {
+  const Program& p = *call.program;
+  std::vector<int> sorted = call.members;
+  std::sort(sorted.begin(), sorted.end());
+  const bool inside = !sorted.empty() && sorted.front() >= 0 && sorted.back() < ranks;
+  if (!inside || std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end() ||
+      static_cast<int>(sorted.size()) != p.ngpus)
+    throw InputError("program '" + p.name.substr(0, 60) + "' is for " + std::to_string(p.ngpus) +
+                     " gpus; expected as many members, each once and from 0 to " +
+                     std::to_string(ranks - 1));
+  for (const Gpu& gpu : p.gpus) {
+    const auto known = [&](int rank) { return rank < p.ngpus; };
+    if (gpu.id < 0 || !known(gpu.id) ||
+        !std::all_of(
+            gpu.threadblocks.begin(), gpu.threadblocks.end(),
+            [&](const ThreadBlock& b) { return known(b.send_peer) && known(b.recv_peer); }))
+      throw InputError("program '" + p.name.substr(0, 60) + "': a rank is not one of its " +
+                       std::to_string(p.ngpus) + " gpus");
+  }
+  if (!(call.start_us >= 0) || !std::isfinite(call.start_us))
+    throw InputError("start_us: expected 0 or more");
+}
+
+/// Throws InputError where the calls' thread blocks cannot be on a GPU at once.
+void check_resident(const sim::TransferGraph& graph, const MachineClass& machine, int ranks) {
+  std::vector<int> blocks(ranks, 0);
+  for (const sim::Block& b : graph.blocks) ++blocks[b.gpu];
+  const auto most = std::max_element(blocks.begin(), blocks.end());
+  if (machine.sm_count > 0 && *most > machine.sm_count)
+    throw InputError("gpu " + std::to_string(most - blocks.begin()) + ": " + std::to_string(*most) +
+                     " thread blocks of all calls cannot be co-resident on the " +
+                     std::to_string(machine.sm_count) + " SMs of class '" + machine.name +
+                     "'; use fewer channels or instances");
+}
+
+}  // namespace
+
+GroupsResult simulate_groups(const std::vector<GroupCall>& calls, const Network& network,
+                             const MachineClass& machine, const SimOptions& options) {
+  if (calls.empty()) throw InputError("calls: expected one or more");
+  check(machine);
+  std::vector<Program> programs;
+  std::vector<sim::TransferGraph> graphs;
+  std::vector<sim::Passes> passes;
+  programs.reserve(calls.size());
+  const double start_us = machine.start_us_of(options.launch);
+  for (const GroupCall& call : calls) {
+    check_members(call, network.ranks());
+    sim::check_size(*call.program, call.knobs, call.nbytes);
+    sim::check_step_loop(call.step_loop);
+    const std::int64_t chunk = call.nbytes / call.program->nchunks;
+    programs.push_back(placed(*call.program, call.members));
+    graphs.push_back(
+        sim::compile(programs.back(), call.knobs, network, machine, chunk, call.step_loop));
+    graphs.back().calls.front().begin_us = call.start_us;
+    passes.push_back(sim::passes_of(chunk, pass_bytes(call.knobs, call.step_loop)));
+  }
+  sim::TransferGraph graph = sim::combine(std::move(graphs));
+  if (calls.size() > 1) check_resident(graph, machine, network.ranks());
+  if (options.outside) {
+    check(*options.outside, network);
+    sim::add_outside(graph, *options.outside);
+  }
+  Simulation simulation(graph, passes, options.exact_to_us - start_us);
+  const bool exact = options.exact || (options.outside && !options.outside->flows.empty());
+  sim::Outcome outcome =
+      exact || !simulation.in_step() ? simulation.whole() : simulation.extrapolated();
+
+  GroupsResult result;
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    const int gpus =
+        options.process_gpus > 0 ? options.process_gpus : static_cast<int>(calls[i].members.size());
+    const double host_us = machine.host_us(options.launch, gpus, calls[i].program->nchannels);
+    result.calls_us.push_back(
+        std::max(calls[i].start_us + host_us, start_us + outcome.calls_us[i]));
+  }
+  result.time_us = *std::max_element(result.calls_us.begin(), result.calls_us.end());
+  result.extrapolated = simulation.skipped;
+  result.resource_busy_us = std::move(outcome.busy_us);
+  return result;
+}
 
 SimResult simulate(const Program& program, const Knobs& knobs, const Network& network,
                    const MachineClass& machine, std::int64_t nbytes, const SimOptions& options) {
@@ -253,7 +369,7 @@ SimResult simulate(const Program& program, const Knobs& knobs, const Network& ne
     check(*options.outside, network);
     sim::add_outside(graph, *options.outside);
   }
-  Simulation simulation(graph, sim::passes_of(chunk, pass_bytes(knobs, options.step_loop)),
+  Simulation simulation(graph, {sim::passes_of(chunk, pass_bytes(knobs, options.step_loop))},
                         options.exact_to_us - machine.start_us_of(options.launch));
   const bool exact = options.exact || (options.outside && !options.outside->flows.empty());
   sim::Outcome outcome = exact ? simulation.whole() : simulation.extrapolated();
@@ -268,7 +384,8 @@ SimResult simulate(const Program& program, const Knobs& knobs, const Network& ne
   result.steady = simulation.steady;
   result.resource_bytes = sim::carried_bytes(program, network, chunk);
   for (const std::int64_t bytes : result.resource_bytes)
-    result.resource_wire_bytes.push_back(static_cast<double>(bytes) * graph.wire_factor);
+    result.resource_wire_bytes.push_back(static_cast<double>(bytes) *
+                                         graph.calls.front().wire_factor);
   result.resource_busy_us = std::move(outcome.busy_us);
   return result;
 }

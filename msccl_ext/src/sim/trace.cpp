@@ -26,7 +26,7 @@ std::int64_t spans_of(const sim::TransferGraph& graph) {
       const sim::Transfer& t = graph.transfers[i];
       const bool local = !t.receives && !t.sends;
       const bool net = t.sends && graph.connections[b.out].net;
-      spans += local ? 2 : std::int64_t{graph.slices} * (net ? 8 : 4);
+      spans += local ? 2 : std::int64_t{graph.calls.front().slices} * (net ? 8 : 4);
     }
   return std::max<std::int64_t>(spans, 1);
 }
@@ -64,7 +64,7 @@ SimTrace trace(const Program& program, const Knobs& knobs, const Network& networ
   const StepLoop& step_loop = options.sim.step_loop;
   const sim::TransferGraph graph = sim::compile(program, knobs, network, machine, chunk, step_loop);
   const sim::Passes passes = sim::passes_of(chunk, pass_bytes(knobs, step_loop));
-  out.passes = passes.full + (passes.rest > 0 ? 1 : 0);
+  out.passes = passes.count();
   if (graph.steps * out.passes > kMostSteps)
     throw InputError("a walk of " + std::to_string(graph.steps * out.passes) +
                      " steps is too long to trace, expected at most " + std::to_string(kMostSteps) +
@@ -75,9 +75,9 @@ SimTrace trace(const Program& program, const Knobs& knobs, const Network& networ
     whole.exact = true;
     out.result = simulate(program, knobs, network, machine, nbytes, whole);
   }
-  out.end_us = sim::Run<false>(graph).execute(passes).time_us;
+  out.end_us = sim::Run<false>(graph).execute({passes}).time_us;
   sim::Recorder recorder(graph, kept, out.end_us, options.bins);
-  sim::Run<true>(graph, &recorder).execute(passes);
+  sim::Run<true>(graph, &recorder).execute({passes});
   out.start_us = out.result.gpu_us - out.end_us;
   out.first_passes = kept.first;
   out.last_passes = kept.last;

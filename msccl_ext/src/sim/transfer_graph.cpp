@@ -30,7 +30,11 @@ class Compiler {
            std::int64_t chunk, const StepLoop& step_loop)
       : program_(p), network_(n), machine_(m), costs_(m.costs(k.protocol)) {
     graph_.links = links_of(n, m, costs_);
-    for (const Resource& r : n.resources()) switch_reduces_ = switch_reduces_ || r.kind == "nvls";
+    for (const Gpu& gpu : p.gpus)
+      for (const ThreadBlock& tb : gpu.threadblocks) {
+        const int route = tb.send_peer < 0 ? -1 : n.find(gpu.id, tb.send_peer, tb.channel);
+        switch_reduces_ = switch_reduces_ || (route >= 0 && multicast(route));
+      }
     const std::int64_t slice = pass_bytes(k, step_loop);
     merged_ = merged_chunks(slice, chunk);
     const int threads = normalised(k).threads;
@@ -56,15 +60,17 @@ class Compiler {
     const bool simple = k.protocol == Protocol::kSimple;
     const bool ll = k.protocol == Protocol::kLL;
     const int slots = transfer_slots(k, step_loop);
+    CallCosts c;
     // A slice is two slots (NCCL_STEPS / 4), or all of a transfer that takes one.
-    graph_.slices = simple && slots > 1 ? 2 : 1;
-    graph_.window = machine_.fifo_slots / slots * graph_.slices;
-    graph_.least_slice = least_slice(k, step_loop);
-    graph_.wire_factor = wire_factor(k.protocol);
-    graph_.slice_us = costs_.slice_us;
-    graph_.line_bytes = kWarp * trip_bytes_per_thread(k.protocol) * speed_ / costs_.speed(kWarp);
-    graph_.net_message_us = machine_.net_message_us * (simple ? kSimpleMessage : 1);
-    graph_.net_ready_us = machine_.net_latency_us + (ll ? machine_.net_ll_us : 0);
+    c.slices = simple && slots > 1 ? 2 : 1;
+    c.window = machine_.fifo_slots / slots * c.slices;
+    c.least_slice = least_slice(k, step_loop);
+    c.wire_factor = wire_factor(k.protocol);
+    c.slice_us = costs_.slice_us;
+    c.line_bytes = kWarp * trip_bytes_per_thread(k.protocol) * speed_ / costs_.speed(kWarp);
+    c.net_message_us = machine_.net_message_us * (simple ? kSimpleMessage : 1);
+    c.net_ready_us = machine_.net_latency_us + (ll ? machine_.net_ll_us : 0);
+    graph_.calls.push_back(c);
     graph_.nic_switch_us = machine_.nic_switch_us;
     cut_through_ = !simple;
   }
@@ -186,9 +192,9 @@ class Compiler {
     } while (left > 0);
   }
 
-  /// Whether the switch reduces or multicasts on the connection's path (NVLS).
-  bool multicast(const Connection& c) const {
-    const std::vector<int>& way = network_.routes()[c.route].resources;
+  /// Whether the switch reduces or multicasts on a route's path (NVLS).
+  bool multicast(int route) const {
+    const std::vector<int>& way = network_.routes()[route].resources;
     return !way.empty() && network_.resources()[way.front()].kind == "nvls";
   }
 
@@ -196,13 +202,13 @@ class Compiler {
     Transfer t{.receives = receives(s.op), .sends = sends(s.op)};
     if (s.op == Op::kNop) return t;
     t.start_us = t.receives || t.sends ? transfer_us_ : machine_.local_us;
-    if (t.sends && multicast(graph_.connections[graph_.blocks[block].out]))
+    if (t.sends && multicast(graph_.connections[graph_.blocks[block].out].route))
       t.start_us += machine_.nvls_us;
     double rate = costs_.rate_gbs(s.op) * 1e3 * speed_;
     if (s.op == Op::kReduce) rate *= 2.0 / (sources + 1);
     const Connection* out = t.sends ? &graph_.connections[graph_.blocks[block].out] : nullptr;
     if (out && !out->net && !network_.routes()[out->route].resources.empty())
-      t.bundle = bundle(out->route, rate * graph_.wire_factor);
+      t.bundle = bundle(out->route, rate * graph_.calls.front().wire_factor);
     t.us_per_byte = 1 / rate;
     return t;
   }
@@ -349,18 +355,76 @@ TransferGraph compile(const Program& program, const Knobs& knobs, const Network&
 
 namespace {
 
+void shift(int& index, std::size_t by) {
+  if (index >= 0) index += static_cast<int>(by);
+}
+
+/// Appends a graph of one more call.
+void append(TransferGraph& all, const TransferGraph& more) {
+  const int call = static_cast<int>(all.calls.size());
+  const std::size_t blocks = all.blocks.size(), connections = all.connections.size(),
+                    transfers = all.transfers.size(), bundles = all.links.bundles.size(),
+                    edges = all.edge_waiter.size(), signals = all.signals.size();
+  all.calls.push_back(more.calls.front());
+  for (Transfer t : more.transfers) {
+    shift(t.waits, edges);
+    shift(t.signals_first, signals);
+    shift(t.bundle, bundles);
+    all.transfers.push_back(t);
+  }
+  for (Block b : more.blocks) {
+    b.call = call;
+    for (int* const index : {&b.in, &b.out}) shift(*index, connections);
+    for (int* const index : {&b.first, &b.last}) shift(*index, transfers);
+    all.blocks.push_back(b);
+  }
+  for (Connection c : more.connections) {
+    c.call = call;
+    for (int* const index : {&c.sender, &c.receiver}) shift(*index, blocks);
+    shift(c.bundle, bundles);
+    all.connections.push_back(c);
+    for (const int id : all.links.network->routes()[c.route].resources)
+      all.links.capacity[id] = std::min(all.links.capacity[id], more.links.capacity[id]);
+  }
+  all.links.bundles.insert(all.links.bundles.end(), more.links.bundles.begin(),
+                           more.links.bundles.end());
+  for (int edge : more.signals) all.signals.push_back(edge + static_cast<int>(edges));
+  for (int waiter : more.edge_waiter) all.edge_waiter.push_back(waiter + static_cast<int>(blocks));
+  all.steps += more.steps;
+}
+
+}  // namespace
+
+TransferGraph combine(std::vector<TransferGraph> graphs) {
+  TransferGraph all = std::move(graphs.front());
+  // Links that the first call does not use have no protocol yet.
+  std::vector<bool> used(all.links.capacity.size(), false);
+  for (const Connection& c : all.connections)
+    for (const int id : all.links.network->routes()[c.route].resources) used[id] = true;
+  for (std::size_t id = 0; id < used.size(); ++id)
+    if (!used[id]) all.links.capacity[id] = kUnlimited;
+  for (std::size_t i = 1; i < graphs.size(); ++i) append(all, graphs[i]);
+  for (std::size_t id = 0; id < used.size(); ++id)
+    if (all.links.capacity[id] == kUnlimited)
+      all.links.capacity[id] = graphs.back().links.capacity[id];
+  return all;
+}
+
+namespace {
+
 /// What one pass over `slice` bytes of each chunk takes (us) each thread block, then each resource.
 std::vector<double> loads(const TransferGraph& graph, double slice) {
   std::vector<double> out(graph.blocks.size() + graph.links.capacity.size(), 0.0);
   double* const wires = out.data() + graph.blocks.size();
   for (std::size_t at = 0; at < graph.blocks.size(); ++at) {
     const Block& b = graph.blocks[at];
+    const CallCosts& c = graph.calls[b.call];
     for (int i = b.first; i < b.last; ++i) {
       const Transfer& t = graph.transfers[i];
       const double payload = t.chunks * slice;
-      const double wire = payload * graph.wire_factor;
-      const int parts = payload <= graph.least_slice ? 1 : graph.slices;
-      out[at] += t.start_us + (t.receives || t.sends ? parts * graph.slice_us : 0);
+      const double wire = payload * c.wire_factor;
+      const int parts = payload <= c.least_slice ? 1 : c.slices;
+      out[at] += t.start_us + (t.receives || t.sends ? parts * c.slice_us : 0);
       out[at] += t.bundle >= 0 ? wire / graph.links.bundles[t.bundle].cap : payload * t.us_per_byte;
       if (!t.sends) continue;
       const Route& route = graph.links.network->routes()[graph.connections[b.out].route];

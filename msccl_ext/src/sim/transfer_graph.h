@@ -14,6 +14,9 @@ struct Passes {
   std::int64_t full = 0;
   double slice = 0;
   double rest = 0;
+
+  std::int64_t count() const { return full + (rest > 0 ? 1 : 0); }
+  bool operator==(const Passes&) const = default;
 };
 
 /// A chunk of `bytes`, at most `most` of them in a pass.
@@ -35,7 +38,22 @@ struct Transfer {
   double us_per_byte = 0;  ///< Of payload, at the block's own rate.
 };
 
+/// What the protocol and the knobs of one call cost.
+struct CallCosts {
+  int slices = 1;          ///< Slices a transfer is cut in (an empty one still takes its slots).
+  int window = 0;          ///< Slices in flight on a connection; 0: no limit.
+  double least_slice = 0;  ///< Bytes; a payload up to it is one slice.
+  double wire_factor = 1;  ///< Wire bytes per payload byte.
+  double slice_us = 0;
+  double line_bytes = 0;  ///< What the block moves while a warp makes its first trip: then a
+                          ///< reader sees its first line.
+  double net_message_us = 0;
+  double net_ready_us = 0;  ///< Written by the GPU to taken by the proxy.
+  double begin_us = 0;      ///< When its thread blocks begin.
+};
+
 struct Block {
+  int call = 0;  ///< Index of TransferGraph::calls.
   int gpu = 0;
   int id = 0;
   const ThreadBlock* source = nullptr;
@@ -47,7 +65,8 @@ struct Block {
 
 /// One direction between two thread blocks on one channel.
 struct Connection {
-  int src = 0;  ///< Ranks and channel.
+  int call = 0;  ///< Index of TransferGraph::calls.
+  int src = 0;   ///< Ranks and channel.
   int dst = 0;
   int channel = 0;
   int sender = -1;  ///< Blocks.
@@ -90,15 +109,7 @@ struct TransferGraph {
   std::vector<int> signals;      ///< Edges, see Transfer.
   std::vector<int> edge_waiter;  ///< Block that waits on the edge.
   std::int64_t steps = 0;        ///< Of all thread blocks.
-  int slices = 1;          ///< Slices a transfer is cut in (an empty one still takes its slots).
-  int window = 0;          ///< Slices in flight on a connection; 0: no limit.
-  double least_slice = 0;  ///< Bytes; a payload up to it is one slice.
-  double wire_factor = 1;  ///< Wire bytes per payload byte.
-  double slice_us = 0;
-  double line_bytes = 0;  ///< What the block moves while a warp makes its first trip: then a
-                          ///< reader sees its first line.
-  double net_message_us = 0;
-  double net_ready_us = 0;  ///< Written by the GPU to taken by the proxy.
+  std::vector<CallCosts> calls;  ///< One, but for groups that call together.
   double nic_switch_us = 0;
   const OutsideTraffic* outside = nullptr;  ///< Whose path i is bundle `outside_first` + i.
   int outside_first = 0;
@@ -111,6 +122,7 @@ Links links_of(const Network&, const MachineClass&, const ProtocolCosts&);
 
 /// Throws InputError for knobs, sizes and step loops that no program can run with.
 void check_call(const Program&, const Knobs&, const Network&, std::int64_t nbytes);
+void check_size(const Program&, const Knobs&, std::int64_t nbytes);
 void check_step_loop(const StepLoop&);
 
 /// Payload up to which a transfer is one slice (Simple).
@@ -119,6 +131,10 @@ double least_slice(const Knobs&, const StepLoop&);
 /// Throws InputError for what `simulate` lists, but for deadlocks.
 TransferGraph compile(const Program&, const Knobs&, const Network&, const MachineClass&,
                       std::int64_t chunk_bytes, const StepLoop&);
+
+/// One graph of calls that run at the same time, each on ranks of its own of the network. A link
+/// of several protocols has the least of their capacities.
+TransferGraph combine(std::vector<TransferGraph> graphs);
 
 /// What one pass over `slice` bytes of each chunk takes at least (us): the load
 /// of the busiest resource or thread block.
