@@ -1,16 +1,22 @@
-"""Groups that call at once: one run of the whole machine, simulated, beside the bound."""
+"""Groups that call at once, simulated on the whole machine, beside the bound on what they take."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tuccl.errors import Infeasible
+import msgspec
+
+from tuccl.errors import Infeasible, InputError
+from tuccl.groups.equivalence import group_hops
 from tuccl.groups.layout import Groups
-from tuccl.program import Gpu, Program, ThreadBlock
+from tuccl.program import Knobs, Program
 from tuccl.runtime import NCCL_VERSION, ConfiguredProgram, SimExecutor, time_baseline
+from tuccl.runtime.executors.executor import Call, StepLoop, Timing
+from tuccl.runtime.executors.sim import GroupCall, timing_of
 from tuccl.synth import Collective, bound
-from tuccl.synth.baseline.nccl_nvls import SWITCH_RANKS
 from tuccl.topology import Topology, keep_gpus
 
 Choose = Callable[[Topology, str, int], ConfiguredProgram]
@@ -25,6 +31,96 @@ def nccl_choice(version: str = NCCL_VERSION) -> Choose:
         return time_baseline(executor, part, "nccl", collective, nbytes, version=version)
 
     return choose
+
+
+def group_call(own: ConfiguredProgram, members: Sequence[int], nbytes: int) -> GroupCall:
+    """Return the call of a program by ``members`` on the whole array of ``nbytes`` bytes."""
+    return GroupCall(members, own.program, own.knobs, nbytes, own.loop)
+
+
+class GroupExecutor(SimExecutor):
+    """Times a program as all groups of a kind run it at the same time, on the whole machine.
+
+    To a search it is an executor of one group's part. Sketches are made for the part's share of the
+    links: their rates over the number of groups that use them.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        groups: Groups,
+        orbit: Sequence[int],
+        company: Sequence[GroupCall] = (),
+        launch: str = "mpi",
+    ) -> None:
+        """Prepare for the groups of an orbit.
+
+        Args:
+            topology: The whole machine.
+            groups: Ranks of each group of the kind. Those that are not in the orbit run the
+                program too: they are there, but their times do not count.
+            orbit: Numbers of the groups that are alike; the first gives the part.
+            company: Calls of other groups that begin at the same time.
+            launch: As in `SimExecutor`.
+        """
+        super().__init__(keep_gpus(topology, groups[orbit[0]]), launch=launch)
+        self._whole = SimExecutor(topology, launch=launch)
+        self._counted = len(orbit)
+        others = [group for number, group in enumerate(groups) if number not in orbit]
+        self._groups = [*(groups[number] for number in orbit), *others]
+        self._company = tuple(company)
+        self._planned = share(topology, self._topology, groups, orbit[0])
+
+    @property
+    def label(self) -> str:
+        """That it simulates, on what, and how many groups call at once."""
+        beside = f" beside {len(self._company)} calls of others" if self._company else ""
+        count = len(self._groups)
+        return f"{super().label}, {count} groups at once{beside} on {self._whole.topology.name}"
+
+    def _timing(
+        self,
+        program: Program,
+        knobs: Knobs,
+        nbytes: int,
+        repeats: int,
+        loop: StepLoop,
+        exact_to_us: float = math.inf,
+    ) -> Timing:
+        self._check(program, loop)
+        if repeats < 1 or nbytes < 1:
+            raise InputError(f"{nbytes} bytes, {repeats} repeats: expected at least one of each")
+        calls = [GroupCall(group, program, knobs, nbytes, loop) for group in self._groups]
+        us = max(self._whole.time_groups([*calls, *self._company])[: self._counted])
+        return timing_of(program, us, (us,) * repeats)
+
+    def time_all(
+        self, program: Program, calls: Sequence[Call], *, root: int = 0, threads: int = 1
+    ) -> list[float]:
+        """Return the simulated time in us of each of ``calls``, infinite for what is refused."""
+        times = []
+        for knobs, nbytes in calls:
+            try:
+                times.append(self.time(program, knobs, nbytes, root=root).us)
+            except (Infeasible, InputError):
+                times.append(math.inf)
+        return times
+
+
+def share(topology: Topology, part: Topology, groups: Groups, number: int) -> Topology | None:
+    """Return a group's part with each link's rate over the number of groups that use it.
+
+    None where it shares nothing. Links are used by the routes between a group's members.
+    """
+    users = Counter((hop.src, hop.dst) for hops in group_hops(topology, groups) for hop in hops)
+    links = tuple(
+        msgspec.structs.replace(link, bandwidth=link.bandwidth / count)
+        for link in part.links
+        for count in [max(1, *(users[way] for way in link.directions()))]
+    )
+    if links == part.links:
+        return None
+    return msgspec.structs.replace(part, links=links)
 
 
 @dataclass(frozen=True)
@@ -56,6 +152,7 @@ def time_groups(
     collective: str,
     nbytes: int,
     choose: Choose,
+    company: Sequence[GroupCall] = (),
 ) -> ConcurrentTime:
     """Return what a call takes a group alone, and all groups at once, in simulation.
 
@@ -68,76 +165,24 @@ def time_groups(
         collective: Its name.
         nbytes: The whole array in bytes, as nccl-tests counts.
         choose: What the first group of an orbit runs.
+        company: Calls of other groups that begin when all groups call at once.
 
     Raises:
-        Infeasible: groups choose different knobs or chunks, of which one run of the simulator has
-            one.
         InputError: the simulator refuses the call.
     """
     executor = SimExecutor(topology)
-    parts: list[tuple[Program, Sequence[int]]] = []
+    calls: list[GroupCall] = []
     alone_us: dict[int, float] = {}
-    chosen: list[ConfiguredProgram] = []
+    names: dict[str, None] = {}
     for head, *others in orbits:
         own = choose(keep_gpus(topology, groups[head]), collective, nbytes)
-        if chosen and _settings(own) != _settings(chosen[0]):
-            raise Infeasible(
-                f"groups run {chosen[0].name} and {own.name}, of other knobs or chunks, which no "
-                "single run has"
-            )
-        chosen.append(own)
-        mine = [(own.program, groups[number]) for number in (head, *others)]
-        parts += mine
-        alone = joint_program(mine[:1], topology.ranks)
-        alone_us[head] = executor.time(alone, own.knobs, nbytes, loop=own.loop).us
-    whole = joint_program(parts, topology.ranks)
-    together = executor.time(whole, chosen[0].knobs, nbytes, loop=chosen[0].loop)
-    names = ", ".join(dict.fromkeys(own.name for own in chosen))
-    return ConcurrentTime(
-        alone_us, together.us, joint_bound_us(topology, groups, collective, nbytes), names
-    )
-
-
-def _settings(own: ConfiguredProgram) -> tuple[object, ...]:
-    """Return the values that a run of the simulator has once; programs have their channels."""
-    knobs = own.knobs
-    return own.program.nchunks, knobs.protocol, knobs.threads, knobs.buffer_bytes, own.loop
-
-
-def joint_program(parts: Sequence[tuple[Program, Sequence[int]]], ranks: int) -> Program:
-    """Return one program of ``ranks`` ranks in which groups run theirs, the others nothing.
-
-    It is for timing: no verifier knows what it computes. Programs have equal chunks and protocols,
-    and those of NVLS the ranks of the switches (`nvls_program`).
-
-    Args:
-        parts: Programs, with the machine's rank for each of theirs.
-        ranks: Of the machine.
-    """
-    switches = any(program.ngpus > len(members) for program, members in parts)
-    total = ranks * (1 + SWITCH_RANKS) if switches else ranks
-    gpus = {rank: Gpu(rank, 0, 0, 0, []) for rank in range(total)}
-    for program, members in parts:
-        inside = (ranks + SWITCH_RANKS * rank + n for rank in members for n in range(SWITCH_RANKS))
-        ranks_of = {-1: -1, **dict(enumerate((*members, *inside)))}
-        for gpu in program.gpus:
-            blocks = [
-                ThreadBlock(b.id, ranks_of[b.send_peer], ranks_of[b.recv_peer], b.channel, b.steps)
-                for b in gpu.threadblocks
-            ]
-            rank, chunks = ranks_of[gpu.id], (gpu.input_chunks, gpu.output_chunks)
-            gpus[rank] = Gpu(rank, *chunks, gpu.scratch_chunks, blocks)
-    first = parts[0][0]
-    return Program(
-        "groups",
-        first.collective,
-        first.protocol,
-        max(program.nchannels for program, _ in parts),
-        first.nchunks,
-        [gpus[rank] for rank in range(total)],
-        in_place=first.in_place,
-        out_of_place=first.out_of_place,
-    )
+        mine = [group_call(own, groups[number], nbytes) for number in (head, *others)]
+        calls += mine
+        [alone_us[head]] = executor.time_groups(mine[:1])
+        names[own.name] = None
+    together_us = max(executor.time_groups([*calls, *company])[: len(calls)])
+    bound_us = joint_bound_us(topology, groups, collective, nbytes)
+    return ConcurrentTime(alone_us, together_us, bound_us, ", ".join(names))
 
 
 def joint_bound_us(topology: Topology, groups: Groups, collective: str, nbytes: int) -> float:

@@ -85,6 +85,19 @@ def group_key(topology: Topology, groups: Groups, chosen: int) -> str:
     return _hash((colours[chosen], sorted(colours), sorted(hops.values())))
 
 
+def group_hops(topology: Topology, groups: Groups) -> list[set[Hop]]:
+    """Return for each group the hops of the routes between its members."""
+    return [
+        {
+            hop
+            for src, dst in permutations(group, 2)
+            for path in channel_paths(topology, src, dst)
+            for hop in path.hops
+        }
+        for group in groups
+    ]
+
+
 def _hash(value: object) -> str:
     return hashlib.sha256(repr(value).encode()).hexdigest()[:16]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import NamedTuple
 
 from tuccl.errors import Infeasible, InputError
 from tuccl.program import Knobs, Program
@@ -24,6 +25,7 @@ from tuccl.simulation import (
     least_us,
     simulate,
     simulate_all,
+    simulate_groups,
 )
 from tuccl.simulation import trace as simulate_and_record
 from tuccl.synth.baseline.nccl_nvls import SWITCH_RANKS, nvls_network
@@ -33,6 +35,26 @@ from tuccl.topology.machine import interpreter_machine_of
 _MOMENTS = 20  # of cross traffic that a call is simulated at, for each repeat
 _ITERATION_REPEATS = 10
 _EXACT_TO = 1.25  # times as long as the best
+
+
+class GroupCall(NamedTuple):
+    """A call by some ranks of a machine, beside other calls on it.
+
+    Attributes:
+        members: The machine's rank for each of the program's.
+        program: What they run.
+        knobs: Its knobs.
+        nbytes: The whole array; rounded up to what the program's chunks divide.
+        loop: The loop of the kernel that runs it.
+        start_us: When the call begins.
+    """
+
+    members: Sequence[int]
+    program: Program
+    knobs: Knobs
+    nbytes: int
+    loop: StepLoop = MSCCL_LOOP
+    start_us: float = 0.0
 
 
 class SimExecutor(Executor):
@@ -161,13 +183,7 @@ class SimExecutor(Executor):
 
         samples = self._samples(time_us, repeats)
         us = sum(samples) / len(samples) if self._cross else samples[0]
-        # A copy onto its own memory is carried out like any other: in place costs the same.
-        out_of_place, in_place = (
-            us if program.out_of_place else None,
-            us if program.in_place else None,
-        )
-        in_place_samples = samples if in_place is not None else ()
-        return Timing(out_of_place, in_place, samples, "sim", samples_us_ip=in_place_samples)
+        return timing_of(program, us, samples)
 
     def _as_run(
         self, program: Program, knobs: Knobs, loop: StepLoop
@@ -210,6 +226,48 @@ class SimExecutor(Executor):
             process_gpus=self._process_gpus,
             threads=threads,
         )
+
+    def time_groups(self, calls: Sequence[GroupCall]) -> list[float]:
+        """Return when each of ``calls``, which run at the same time, ends, in simulated us.
+
+        Each is a communicator of its own, with proxies of its own. A rank may be in several.
+
+        Raises:
+            Infeasible: traffic of others is beside the executor's runs.
+            InputError: members are not ranks of this machine or not the program's, knobs are
+                illegal, or GPUs cannot hold the thread blocks of all calls at once.
+        """
+        if self._cross:
+            raise Infeasible("groups that call at once are not simulated beside others' traffic")
+        multicast = any(call.loop.multicast for call in calls)
+        return simulate_groups(
+            [
+                (
+                    call.program,
+                    self._members(call),
+                    call.knobs,
+                    padded(call.nbytes, call.program.nchunks),
+                    call.loop.pass_bytes,
+                    call.loop.transfer_slots,
+                    call.loop.launch_plan,
+                    call.start_us,
+                )
+                for call in calls
+            ],
+            nvls_network(self._network, self._hosts) if multicast else self._network,
+            self._machine,
+            launch=self._launch,
+            process_gpus=self._process_gpus,
+        ).calls_us
+
+    def _members(self, call: GroupCall) -> list[int]:
+        """The members, and those of the switches where the program has any (`nvls_program`)."""
+        inside = (
+            self.ranks + SWITCH_RANKS * rank + number
+            for rank in call.members
+            for number in range(SWITCH_RANKS)
+        )
+        return [*call.members, *(inside if call.loop.multicast else ())]
 
     def least_us(self, program: Program, calls: Sequence[Call]) -> list[float]:
         """Return for each of ``calls`` what it takes at least in us, without simulating it.
@@ -371,6 +429,17 @@ class InterpreterSimExecutor(SimExecutor):
     def label(self) -> str:
         """That it simulates tuccl's interpreter, and that its class was never fitted."""
         return f"{super().label}, estimates for tuccl's interpreter"
+
+
+def timing_of(program: Program, us: float, samples: tuple[float, ...]) -> Timing:
+    """Return the timing of a program whose simulated calls took ``samples`` us, ``us`` in all."""
+    # A copy onto its own memory is carried out like any other: in place costs the same.
+    out_of_place, in_place = (
+        us if program.out_of_place else None,
+        us if program.in_place else None,
+    )
+    in_place_samples = samples if in_place is not None else ()
+    return Timing(out_of_place, in_place, samples, "sim", samples_us_ip=in_place_samples)
 
 
 def _padded_calls(program: Program, calls: Sequence[Call]) -> list[Call]:

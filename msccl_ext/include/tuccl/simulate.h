@@ -76,6 +76,7 @@ struct GroupCall {
   Knobs knobs;
   std::int64_t nbytes = 0;  ///< The whole, big buffer.
   StepLoop step_loop;
+  bool launch_plan = false;  ///< The host hands over the work of all channels at once.
   double start_us = 0;
 };
 

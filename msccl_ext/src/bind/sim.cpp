@@ -131,9 +131,9 @@ void bind_batch(nb::module_& m) {
       "call.");
 }
 
-/// A program, its members, knobs, bytes, pass bytes, transfer slots and start in us.
-using PlacedCall =
-    std::tuple<const Program*, std::vector<int>, Knobs, std::int64_t, std::int64_t, int, double>;
+/// A program, its members, knobs, bytes, pass bytes, transfer slots, launch plan and start in us.
+using PlacedCall = std::tuple<const Program*, std::vector<int>, Knobs, std::int64_t, std::int64_t,
+                              int, bool, double>;
 
 void bind_groups(nb::module_& m) {
   nb::class_<GroupsResult>(m, "GroupsResult", "Simulated calls of groups at the same time.")
@@ -149,9 +149,10 @@ void bind_groups(nb::module_& m) {
       [](const std::vector<PlacedCall>& placed, const Network& network, const MachineClass& machine,
          std::string_view launch, int process_gpus, bool exact, const OutsideTraffic* outside) {
         std::vector<GroupCall> calls;
-        for (const auto& [program, members, knobs, nbytes, pass_bytes, slots, start_us] : placed) {
+        for (const auto& [program, members, knobs, nbytes, pass_bytes, slots, plan, start_us] :
+             placed) {
           if (!program) throw InputError("calls: a program is None");
-          calls.push_back({program, members, knobs, nbytes, {pass_bytes, slots}, start_us});
+          calls.push_back({program, members, knobs, nbytes, {pass_bytes, slots}, plan, start_us});
         }
         const SimOptions options{from_word<Launch>(launch), process_gpus, exact, {}, outside};
         nb::gil_scoped_release unlocked;
@@ -160,7 +161,8 @@ void bind_groups(nb::module_& m) {
       "calls"_a, "network"_a, "machine"_a, nb::kw_only(), "launch"_a = "process",
       "process_gpus"_a = 0, "exact"_a = false, "outside"_a = nb::none(),
       "Simulated run of calls at the same time, each by its program, the network's rank for each "
-      "of the program's, knobs, bytes, `pass_bytes`, `transfer_slots` and start in us.");
+      "of the program's, knobs, bytes, `pass_bytes`, `transfer_slots`, whether the "
+      "host hands over all channels' work at once, and start in us.");
 }
 
 }  // namespace

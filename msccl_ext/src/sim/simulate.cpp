@@ -347,7 +347,8 @@ GroupsResult simulate_groups(const std::vector<GroupCall>& calls, const Network&
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const int gpus =
         options.process_gpus > 0 ? options.process_gpus : static_cast<int>(calls[i].members.size());
-    const double host_us = machine.host_us(options.launch, gpus, calls[i].program->nchannels);
+    const int channels = calls[i].launch_plan ? 0 : calls[i].program->nchannels;
+    const double host_us = machine.host_us(options.launch, gpus, channels);
     result.calls_us.push_back(
         std::max(calls[i].start_us + host_us, start_us + outcome.calls_us[i]));
   }

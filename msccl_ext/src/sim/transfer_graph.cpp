@@ -397,16 +397,15 @@ void append(TransferGraph& all, const TransferGraph& more) {
 
 TransferGraph combine(std::vector<TransferGraph> graphs) {
   TransferGraph all = std::move(graphs.front());
+  const std::vector<double> first = all.links.capacity;
   // Links that the first call does not use have no protocol yet.
-  std::vector<bool> used(all.links.capacity.size(), false);
+  all.links.capacity.assign(first.size(), kUnlimited);
   for (const Connection& c : all.connections)
-    for (const int id : all.links.network->routes()[c.route].resources) used[id] = true;
-  for (std::size_t id = 0; id < used.size(); ++id)
-    if (!used[id]) all.links.capacity[id] = kUnlimited;
+    for (const int id : all.links.network->routes()[c.route].resources)
+      all.links.capacity[id] = first[id];
   for (std::size_t i = 1; i < graphs.size(); ++i) append(all, graphs[i]);
-  for (std::size_t id = 0; id < used.size(); ++id)
-    if (all.links.capacity[id] == kUnlimited)
-      all.links.capacity[id] = graphs.back().links.capacity[id];
+  for (std::size_t id = 0; id < first.size(); ++id)
+    if (all.links.capacity[id] == kUnlimited) all.links.capacity[id] = first[id];
   return all;
 }
 
