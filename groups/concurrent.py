@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
+import networkx as nx
 
 from tuccl.errors import Infeasible, InputError
 from tuccl.groups.equivalence import group_hops
 from tuccl.groups.layout import Groups
 from tuccl.program import Knobs, Program
-from tuccl.runtime import NCCL_VERSION, ConfiguredProgram, SimExecutor, time_baseline
+from tuccl.runtime import NCCL_VERSION, ConfiguredProgram, SimExecutor, Table, time_baseline
+from tuccl.runtime.baseline import time_nccl
 from tuccl.runtime.executors.executor import Call, StepLoop, Timing
 from tuccl.runtime.executors.sim import GroupCall, timing_of
 from tuccl.synth import Collective, bound
 from tuccl.topology import Topology, keep_gpus
+from tuccl.topology.relays import Hop
 
 Choose = Callable[[Topology, str, int], ConfiguredProgram]
 """Chooses for a group's part of the machine, a collective and a size in bytes."""
@@ -65,18 +68,24 @@ class GroupExecutor(SimExecutor):
         """
         super().__init__(keep_gpus(topology, groups[orbit[0]]), launch=launch)
         self._whole = SimExecutor(topology, launch=launch)
-        self._counted = len(orbit)
-        others = [group for number, group in enumerate(groups) if number not in orbit]
-        self._groups = [*(groups[number] for number in orbit), *others]
+        hops = group_hops(topology, groups)
+        # The others of the orbit end when the first does; company may lie beside any of them.
+        near = range(len(groups)) if company else sharers(hops, orbit[0])
+        self._counted = [n for n, number in enumerate(near) if number in orbit]
+        self._groups = [groups[number] for number in near]
         self._company = tuple(company)
-        self._planned = share(topology, self._topology, groups, orbit[0])
+        self._planned = share(self._topology, hops)
 
     @property
     def label(self) -> str:
         """That it simulates, on what, and how many groups call at once."""
         beside = f" beside {len(self._company)} calls of others" if self._company else ""
-        count = len(self._groups)
-        return f"{super().label}, {count} groups at once{beside} on {self._whole.topology.name}"
+        return f"{super().label}, {self.concurrent} groups at once{beside}"
+
+    @property
+    def concurrent(self) -> int:
+        """The groups that are simulated: those that share links with the first, itself counted."""
+        return len(self._groups)
 
     def _timing(
         self,
@@ -91,7 +100,8 @@ class GroupExecutor(SimExecutor):
         if repeats < 1 or nbytes < 1:
             raise InputError(f"{nbytes} bytes, {repeats} repeats: expected at least one of each")
         calls = [GroupCall(group, program, knobs, nbytes, loop) for group in self._groups]
-        us = max(self._whole.time_groups([*calls, *self._company])[: self._counted])
+        times = self._whole.time_groups([*calls, *self._company])
+        us = max(times[number] for number in self._counted)
         return timing_of(program, us, (us,) * repeats)
 
     def time_all(
@@ -107,12 +117,27 @@ class GroupExecutor(SimExecutor):
         return times
 
 
-def share(topology: Topology, part: Topology, groups: Groups, number: int) -> Topology | None:
+def sharers(hops: Sequence[set[Hop]], number: int) -> list[int]:
+    """Return the groups that share links with a group, or with one that does; itself too.
+
+    Args:
+        hops: `group_hops` of all groups.
+        number: Of the group.
+    """
+    graph = nx.Graph()
+    graph.add_nodes_from(range(len(hops)))
+    first: dict[tuple[str, str], int] = {}
+    for group, used in enumerate(hops):
+        graph.add_edges_from((group, first.setdefault((hop.src, hop.dst), group)) for hop in used)
+    return sorted(nx.node_connected_component(graph, number))
+
+
+def share(part: Topology, hops: Sequence[set[Hop]]) -> Topology | None:
     """Return a group's part with each link's rate over the number of groups that use it.
 
     None where it shares nothing. Links are used by the routes between a group's members.
     """
-    users = Counter((hop.src, hop.dst) for hops in group_hops(topology, groups) for hop in hops)
+    users = Counter((hop.src, hop.dst) for used in hops for hop in used)
     links = tuple(
         msgspec.structs.replace(link, bandwidth=link.bandwidth / count)
         for link in part.links
@@ -121,6 +146,29 @@ def share(topology: Topology, part: Topology, groups: Groups, number: int) -> To
     if links == part.links:
         return None
     return msgspec.structs.replace(part, links=links)
+
+
+def table_choice(tables: Mapping[Topology, Table], version: str = NCCL_VERSION) -> Choose:
+    """Return what chooses as the table of a group's part does.
+
+    Args:
+        tables: By the part.
+        version: The NCCL whose own choice a table's default is.
+    """
+
+    def choose(part: Topology, collective: str, nbytes: int) -> ConfiguredProgram:
+        table = tables[part]
+        candidate = table.select(collective, nbytes).candidate
+        program = table.program(candidate)
+        if program is not None and candidate.knobs is not None:
+            return ConfiguredProgram(program, candidate.knobs.knobs, name=candidate.name)
+        if candidate.nccl is not None:
+            call = Collective(collective, part.ranks)
+            executor = SimExecutor(part)
+            return time_nccl(executor, part, call, nbytes, candidate.nccl, version=version)
+        return nccl_choice(version)(part, collective, nbytes)
+
+    return choose
 
 
 @dataclass(frozen=True)

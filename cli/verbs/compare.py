@@ -19,11 +19,12 @@ from tuccl.cli.executors import (
     one_run,
     real_executor_of,
 )
-from tuccl.cli.output import print_json, say, write_text
+from tuccl.cli.output import columns, print_json, say, write_text
 from tuccl.cli.progress import Progress
 from tuccl.cli.verbs.iterations import print_loads
 from tuccl.cli.verbs.studies import add_study, studies_of
 from tuccl.errors import InputError
+from tuccl.groups.job import is_job, load_job
 from tuccl.runtime import (
     SYMMETRIC_BASELINE,
     Executor,
@@ -32,6 +33,7 @@ from tuccl.runtime import (
     load_table,
 )
 from tuccl.runtime.baseline import LIBRARIES_BASELINE
+from tuccl.units import format_bytes
 
 EXAMPLE = "tuccl compare table/ --on sim --baseline both --report report.html"
 _BASELINES = {
@@ -86,6 +88,8 @@ def run(args: argparse.Namespace) -> int:
             f"--baseline {args.baseline[:40]}: expected one of {', '.join(_BASELINES)}"
         )
     warn_of_nccl(args.nccl_version)
+    if is_job(args.table):
+        return compare_job(args)
     stored = load_table(Path(args.table))
     sizes = sizes_of(args.size) if args.size else None
     if args.cross and args.on == "sim":
@@ -127,6 +131,34 @@ def run(args: argparse.Namespace) -> int:
     if args.report:
         say(f"report: {args.report}")
     return 1 if comparison.regressions or comparison.wrong else 0
+
+
+def compare_job(args: argparse.Namespace) -> int:
+    """Print a job's tables against NCCL's choice, all groups of a kind at once."""
+    from tuccl.eval.compare_groups import compare_groups
+
+    if args.on != "sim" or args.cross or args.report or args.idle or args.prefer:
+        raise InputError(
+            f"{args.table}: a job's tables are compared in simulation, without --cross, --report, "
+            "--idle and --prefer; of its groups' parts compare the tables in tables/"
+        )
+    sizes = sizes_of(args.size) if args.size else None
+    rows = compare_groups(load_job(args.table), sizes, args.nccl_version)
+    if args.json:
+        print_json({"simulated": rows})
+    else:
+        print("# simulated, us: from the start of all groups of a kind to the end of the last")
+        table = [
+            [
+                *(row.kind, row.collective, format_bytes(row.size)),
+                *(row.default_us, row.tuned_us, f"{row.default_us / row.tuned_us:.2f}x"),
+                *(row.bound_us, f"{row.bound_us / row.tuned_us:.2f}", row.choice),
+            ]
+            for row in rows
+        ]
+        head = ["kind", "collective", "size", "nccl", "tuned", "gain", "bound", "of bound"]
+        print(columns([*head, "choice"], table))
+    return 1 if any(row.tuned_us > row.default_us * 1.01 for row in rows) else 0
 
 
 def compare_cross(args: argparse.Namespace, table: Table, sizes: list[int] | None) -> int:

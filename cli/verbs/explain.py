@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,6 +19,7 @@ from tuccl.cli.arguments import (
 from tuccl.cli.output import columns, print_json, print_json_lines, say, warn
 from tuccl.cli.verbs.studies import add_study, studies_of
 from tuccl.errors import InputError, Unavailable
+from tuccl.groups.job import JobEntry, JobTables, is_job, load_job
 from tuccl.runtime import Candidate, Entry, LookupTable, load_table, select, table_preferring
 from tuccl.runtime import explain as explain_table
 from tuccl.runtime.jobs import PluginAnswer, check_plugin
@@ -43,6 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--in-place", action="store_true", help="with -s: the call is in place")
     add_root(parser)
     add_prefer(parser, "default: the table's order, which the plugin follows too")
+    parser.add_argument(
+        "--rank", type=int, metavar="R", help="of a job's tables: the groups of this rank"
+    )
     add_study(parser)
     add_json(parser)
 
@@ -54,6 +58,8 @@ def run(args: argparse.Namespace) -> int:
     if args.study is not None and args.size is None:
         raise InputError("--study: expected -c COLL and -s SIZE, one call")
     folder = Path(args.table)
+    if args.rank is not None or is_job(folder):
+        return explain_rank(args, load_job(folder))
     loaded = load_table(folder)
     table = loaded.lookup
     if args.prefer is not None:
@@ -75,6 +81,55 @@ def run(args: argparse.Namespace) -> int:
         row = f"{answer.row.collective} {answer.row.placement} of {sizes} bytes"
         say(f"{row}: the plugin chooses {answer.plugin}, the table {answer.row.candidate}")
     return 1 if disagreements else 0
+
+
+def explain_rank(args: argparse.Namespace, job: JobTables) -> int:
+    """Print the groups of a rank, or of all: who is in them, beside whom, what they run."""
+    if args.rank is not None and not 0 <= args.rank < job.groups.ranks:
+        raise InputError(f"--rank {args.rank}: the job has ranks 0 to {job.groups.ranks - 1}")
+    if args.size is not None or args.prefer is not None:
+        raise InputError(
+            f"{args.table}: -c, -s and --prefer are for one table, as those in {args.table}/tables"
+        )
+    found = (
+        [(entry, job.members(entry)) for entry in job.entries]
+        if args.rank is None
+        else job.of_rank(args.rank)
+    )
+    rows = [group_facts(job, entry, members) for entry, members in found]
+    if args.json:
+        print_json({"machine": job.topology.name, "rank": args.rank, "groups": rows})
+        return 0
+    of = "tables" if args.rank is None else f"groups of rank {args.rank}"
+    print(f"# {job.topology.name}: {of}; times of choices are simulated, all groups at once")
+    for row in rows:
+        print(f"{row['kind']}: ranks {' '.join(map(str, row['members']))}; {row['company']}")
+        print(f"  table {row['table']}, key {row['key']}, alike: {row['alike']} groups")
+        for choice in row["choices"]:
+            print(f"  {choice}")
+    if not rows:
+        say(f"rank {args.rank} is in no group that has a table")
+    return 0
+
+
+def group_facts(job: JobTables, entry: JobEntry, members: Sequence[int]) -> dict[str, Any]:
+    """Return a group's table, its company and what it runs by size."""
+    company = f"timed with {entry.concurrent} groups of the kind at once"
+    if entry.concurrent == 1:
+        company = "timed alone: it shares no link with others of its kind"
+    return {
+        "kind": entry.kind,
+        "members": list(members),
+        "company": company + "".join(f", beside {call}" for call in entry.beside),
+        "table": str(job.place(entry)),
+        "key": entry.key,
+        "alike": len(entry.groups),
+        "choices": [
+            f"{row.collective} from {format_bytes(row.min_bytes)}, {row.placement}: {row.candidate}"
+            + (f", {row.gain:.2f}x the default" if row.gain else "")
+            for row in explain_table(job.table(entry).lookup)
+        ],
+    }
 
 
 def plugin_answers(folder: Path, table: LookupTable, same_order: bool) -> tuple[PluginAnswer, ...]:

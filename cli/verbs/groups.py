@@ -8,26 +8,18 @@ from itertools import permutations, product
 from typing import Any
 
 from tuccl.cli.arguments import (
-    COLLECTIVES,
     add_json,
     add_nccl_version,
     add_sizes,
     sizes_of,
     topology_of,
 )
-from tuccl.cli.output import columns, did_you_mean, print_json, say, warn
+from tuccl.cli.layouts import add_layout, calls_of, groups_of
+from tuccl.cli.output import columns, print_json, say, warn
 from tuccl.errors import Infeasible, InputError
 from tuccl.groups.concurrent import nccl_choice, time_groups
 from tuccl.groups.equivalence import group_key, group_orbits
-from tuccl.groups.layout import (
-    MEGATRON_ORDER,
-    Kind,
-    ProcessGroups,
-    megatron_groups,
-    mesh_groups,
-    read_groups,
-    save_groups,
-)
+from tuccl.groups.layout import Kind, save_groups
 from tuccl.runtime import NCCL_VERSION, ConfiguredProgram
 from tuccl.topology import Topology
 from tuccl.topology.paths import channel_paths
@@ -40,20 +32,7 @@ _SHOWN = 8  # members of a group
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     parser.add_argument("topology", metavar="T", help="topology file, as `tuccl probe` writes it")
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument(
-        "--layout", metavar="L", help="Megatron's sizes, as tp=8,pp=2; dp follows from the ranks"
-    )
-    source.add_argument(
-        "--mesh", metavar="M", help="PyTorch's DeviceMesh, as dp=4,tp=8: the last is fastest"
-    )
-    source.add_argument("--groups", metavar="FILE", help="a file that -o has written")
-    parser.add_argument(
-        "--order",
-        metavar="AXES",
-        default=MEGATRON_ORDER,
-        help=f"with --layout: axes, the fastest first (default {MEGATRON_ORDER})",
-    )
+    add_layout(parser, required=True)
     parser.add_argument(
         "-c",
         "--collective",
@@ -90,36 +69,6 @@ def run(args: argparse.Namespace) -> int:
     elif rows:
         print_times(rows)
     return 0 if rows or not calls else 1
-
-
-def groups_of(args: argparse.Namespace, topology: Topology) -> ProcessGroups:
-    """Return the groups that the arguments name."""
-    if args.layout is not None:
-        return megatron_groups(args.layout, topology.ranks, args.order)
-    if args.mesh is not None:
-        return mesh_groups(args.mesh, topology.ranks)
-    job = read_groups(args.groups)
-    if job.ranks != topology.ranks:
-        raise InputError(f"{args.groups}: of {job.ranks} ranks; the machine has {topology.ranks}")
-    return job
-
-
-def calls_of(text: str, job: ProcessGroups) -> list[tuple[Kind, str]]:
-    """Return the calls of a text like "dp:allreduce,tp:allgather".
-
-    Raises:
-        InputError: it names no such kind or collective.
-    """
-    calls: list[tuple[Kind, str]] = []
-    for word in text.split(","):
-        name, colon, collective = word.partition(":")
-        if not colon or collective not in COLLECTIVES:
-            raise InputError(
-                f"-c {word[:60]!r}: expected KIND:COLLECTIVE, as dp:allreduce"
-                f"{did_you_mean(collective, list(COLLECTIVES))}"
-            )
-        calls.append((job.kind(name), collective))
-    return calls
 
 
 def timed(

@@ -29,10 +29,11 @@ from tuccl.cli.executors import (
     one_run,
     real_executor_of,
 )
-from tuccl.cli.output import warn
+from tuccl.cli.layouts import add_layout, calls_of, groups_of, has_layout
+from tuccl.cli.output import print_json, warn
 from tuccl.cli.progress import Progress
 from tuccl.cli.renamed import search_name
-from tuccl.cli.verbs.tune_output import print_result
+from tuccl.cli.verbs.tune_output import print_result, tuned_columns
 from tuccl.errors import InputError
 from tuccl.runtime import (
     NCCL_VERSION,
@@ -43,9 +44,10 @@ from tuccl.runtime.nccl.versions import nccl_caveats
 from tuccl.runtime.table import hangs_between_hosts
 from tuccl.synth import SOLVERS
 from tuccl.topology import Topology
-from tuccl.units import format_bytes
+from tuccl.units import format_bytes, parse_size
 
 if TYPE_CHECKING:
+    from tuccl.groups.layout import ProcessGroups
     from tuccl.runtime.workload import Workload
     from tuccl.tuning import TrainingJob, TuneOptions
 
@@ -66,6 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_root(parser)
     add_executor(parser)
     add_real(parser, elements=False)
+    add_layout(parser, required=False)
+    add_company(parser)
     add_search(parser)
     parser.add_argument(
         "--objective",
@@ -93,6 +97,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", required=True, metavar="TABLE", help="folder of the table"
     )
     add_json(parser)
+
+
+def add_company(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of groups that call at the same time."""
+    parser.add_argument(
+        "--concurrent",
+        metavar="WHO",
+        help="with groups, whose calls -c names as KIND:COLLECTIVE: kind (default): all groups of "
+        "the kind call at once; none: one group alone",
+    )
+    parser.add_argument(
+        "--beside",
+        metavar="KIND:COLLECTIVE=SIZE,...",
+        help="with groups: calls of other kinds that begin at the same time, by NCCL's choice",
+    )
 
 
 def add_search(parser: argparse.ArgumentParser) -> None:
@@ -198,6 +217,12 @@ def run(args: argparse.Namespace) -> int:
     if args.workload is None and (args.collective is None or args.size is None):
         raise InputError("expected -c and -s, or --workload FILE")
     topology = topology_of(args.topology)
+    if has_layout(args):
+        return run_job(args, topology)
+    if args.concurrent or args.beside:
+        raise InputError(
+            "--concurrent, --beside: expected groups; add --layout, --mesh or --groups"
+        )
     sizes = sizes_of(args.size) if args.size else []
     collectives = collectives_of(args.collective or ",".join(COLLECTIVES))
     workload = workload_of(args, topology, collectives, sizes)
@@ -224,6 +249,68 @@ def run(args: argparse.Namespace) -> int:
     if args.plans:
         warn(table.export("mscclpp", args.plans).notes)
     return print_result(args, table.result)
+
+
+def run_job(args: argparse.Namespace, topology: Topology) -> int:
+    """Tune the tables of a job's groups and print what was found."""
+    from tuccl.tuning.job_search import tune_job
+
+    if args.on != "sim" or args.emulate or args.cross or args.regime or args.workload:
+        raise InputError(
+            "groups: their calls are simulated; leave out --on, --emulate, --cross, --regime and "
+            "--workload"
+        )
+    if args.machine or args.plans or args.dask or args.workers > 1:
+        raise InputError("groups: leave out --machine, --plans, --dask and --workers")
+    job = groups_of(args, topology)
+    calls = [(kind.name, collective) for kind, collective in calls_of(args.collective, job)]
+    beside = beside_of(args.beside, job)
+    with Progress() as progress:
+        tables, tuned = tune_job(
+            topology,
+            job,
+            calls,
+            sizes_of(args.size),
+            options_of(args, topology),
+            path=args.output,
+            concurrent=args.concurrent or "kind",
+            beside=beside,
+            progress=progress.update,
+        )
+    if args.json:
+        print_json([table.result for table in tuned])
+        return 0
+    for table in tuned:
+        entry = next(e for e in tables.entries if tables.place(e) == table.folder)
+        members = " ".join(map(str, tables.members(entry)))
+        print(f"{entry.kind}: {len(entry.groups)} groups alike, the first of ranks {members}")
+        print(tuned_columns(table.result))
+    evaluations, seconds = (
+        sum(getattr(table.result, name) for table in tuned) for name in ("evaluations", "seconds")
+    )
+    print(
+        f"{args.output}: {len(tuned)} tables tuned, {evaluations} evaluations in {seconds:.1f} s; "
+        f"`tuccl compare {args.output}` has all groups of a kind at once"
+    )
+    return 0
+
+
+def beside_of(text: str | None, job: ProcessGroups) -> list[tuple[str, str, int]]:
+    """Return the calls of a text like "tp:allreduce=20M".
+
+    Raises:
+        InputError: it names no such kind, collective or size.
+    """
+    found = []
+    for word in text.split(",") if text else ():
+        call, equals, size = word.partition("=")
+        if not equals:
+            raise InputError(
+                f"--beside {word[:60]!r}: expected KIND:COLLECTIVE=SIZE, as tp:allreduce=20M"
+            )
+        [(kind, collective)] = calls_of(call, job, "--beside")
+        found.append((kind.name, collective, parse_size(size)))
+    return found
 
 
 def workload_of(

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
 from statistics import fmean
@@ -89,14 +90,18 @@ def _of(method: str) -> list[Trained]:
     return [run for run in trained() if run.method == method]
 
 
+def _spread(values: Sequence[float]) -> tuple[float, float, float]:
+    """The mean, the least and the most of a figure of several runs."""
+    return fmean(values), min(values), max(values)
+
+
 def adaptive(progress: Progress) -> FigureData:
     """Give accuracy and density of the adaptive runs beside fixed ratios."""
     progress(f"training on {RANKS} ranks")
     rows: list[Row] = []
     for method in METHODS:
         runs = _of(method)
-        accuracy = [100 * run.accuracy for run in runs]
-        spread = (fmean(accuracy), min(accuracy), max(accuracy))
+        spread = _spread([100 * run.accuracy for run in runs])
         density = fmean(fmean(run.ratios) for run in runs)
         rows.append((method, *spread, density, fmean(run.decisions for run in runs)))
     columns = ("method", "accuracy %", "least %", "most %", "mean ratio", "decisions")
@@ -123,13 +128,13 @@ def fig7(progress: Progress) -> FigureData:
     progress(f"training on {RANKS} ranks")
     rows = []
     for name in SCHEDULES:
-        ratios = [ratio for run in _of(name) for ratio in run.ratios]
         above = [1.0, *_BINS]
         for most, least in zip(above, _BINS, strict=False):
-            part = sum(least <= ratio < most for ratio in ratios) / len(ratios)
-            rows.append((name, f"{least:g} to {most:g}", part))
+            parts = [fmean(least <= ratio < most for ratio in run.ratios) for run in _of(name)]
+            rows.append((name, f"{least:g} to {most:g}", *_spread(parts)))
     chart = Chart("ratio", ("share",), "share of steps", ("schedule",), "bars")
-    return FigureData(("schedule", "ratio", "share"), tuple(rows), (), chart)
+    columns = ("schedule", "ratio", "share", "least", "most")
+    return FigureData(columns, tuple(rows), (), chart)
 
 
 def fig8(progress: Progress) -> FigureData:
@@ -139,15 +144,18 @@ def fig8(progress: Progress) -> FigureData:
     rows: list[Row] = []
     for name, schedule in SCHEDULES.items():
         monitor = ScheduledMonitor([(epoch * STEPS, link) for epoch, link in schedule])
-        trace = [
-            (monitor.link(step), ratio)
+        traces = [
+            [(monitor.link(step), ratio) for step, ratio in enumerate(run.ratios)]
             for run in _of(name)
-            for step, ratio in enumerate(run.ratios)
         ]
-        rows += [(name, model, *shares(trace, size)) for model, size in sizes.items()]
+        for model, size in sizes.items():
+            of_runs = zip(*(shares(trace, size) for trace in traces), strict=True)
+            means, least, most = zip(*map(_spread, of_runs), strict=True)
+            rows.append((name, model, *means, *least, *most))
     ys = ("all-gather", "AR-Topk ring", "AR-Topk tree")
     chart = Chart("model", ys, "share of steps", ("schedule",), "bars")
-    return FigureData(("schedule", "model", *ys), tuple(rows), (), chart)
+    ends = (f"{end} {y}" for end in ("least", "most") for y in ys)
+    return FigureData(("schedule", "model", *ys, *ends), tuple(rows), (), chart)
 
 
 def _net() -> torch.nn.Sequential:

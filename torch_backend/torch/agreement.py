@@ -14,6 +14,7 @@ import msgspec
 import torch.distributed as dist
 
 from tuccl.errors import InputError, TucclError
+from tuccl.groups.job import is_job, load_job
 from tuccl.runtime import Table, load_table
 from tuccl.runtime.jobs import is_table, split_host, table_for
 from tuccl.runtime.probing import RankFacts, context_of, local_facts
@@ -22,6 +23,7 @@ from tuccl.torch.options import Options, host_name, namespaces
 
 _LARGEST = 256 << 20
 _YES, _NO = b"+", b"-"
+NO_GROUP = "no table is for a group"
 _TOPOLOGY = "topology.json"
 _FILES = ("table.json", "table.txt", _TOPOLOGY)
 
@@ -34,13 +36,19 @@ class Refusal:
 
 
 def present_tables(
-    store: dist.Store, rank: int, size: int, options: Options, derive_s: float
+    store: dist.Store,
+    rank: int,
+    members: Sequence[int],
+    world: int,
+    options: Options,
+    derive_s: float,
 ) -> tuple[tuple[str | Path, ...], str]:
     """Return the tables for the hosts that are there, and what is to be said of them, on rank 0.
 
     In the place of a folder of tables stands that of these hosts, if need be one derived in
-    ``derive_s`` seconds; a table that has ranks on one host which are on two is left out, and one
-    that was tuned where ranks shared other things. Other ranks only say where they are.
+    ``derive_s`` seconds, and of a job's tables that of the group's ``members``, ranks of the
+    ``world``; a table that has ranks on one host which are on two is left out, and one that was
+    tuned where ranks shared other things. Other ranks only say where they are.
 
     Raises:
         dist.DistStoreError: a rank did not answer within the store's time.
@@ -50,18 +58,21 @@ def present_tables(
     store.set(f"host/{rank}", f"{host_name()}\n{namespaces()}\n{facts}")
     if rank != 0:
         return options.tables, ""
-    hosts, here = _hosts(store, size)
+    hosts, here = _hosts(store, len(members))
     tables: list[str | Path] = []
     notes = []
     for folder in options.tables:
         try:
-            if is_table(folder):
+            if is_job(folder):
+                folder, note = _of_job(folder, members, world)
+                notes += [note] * bool(note)
+            if folder and is_table(folder):
                 table = load_table(folder)
                 if reason := _unfit(table, hosts, here):
                     notes.append(f"no table is for these hosts: {folder}: {reason}")
                 else:
                     tables.append(folder)
-            else:
+            elif folder:
                 found, note = table_for(
                     folder, hosts, seconds=derive_s, without=("nccl",), here=here
                 )
@@ -70,6 +81,18 @@ def present_tables(
         except (TucclError, OSError) as error:
             notes.append(str(error))
     return tuple(tables), "; ".join(notes)
+
+
+def _of_job(folder: str | Path, members: Sequence[int], world: int) -> tuple[str | Path, str]:
+    """The folder of a job's table for a group, or none and why."""
+    job = load_job(folder)
+    if job.groups.ranks != world:
+        return "", f"{folder}: of a job of {job.groups.ranks} ranks; this one has {world}"
+    entry = job.of_members(members)
+    if entry is None:
+        return "", f"{NO_GROUP} of these ranks in {folder}"
+    job.table(entry)
+    return job.place(entry), ""
 
 
 def agree_on_table(

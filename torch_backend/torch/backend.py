@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from tuccl.errors import TucclError
 from tuccl.execution import Group, PeerListener
-from tuccl.torch.agreement import Refusal, agree_on_table, present_tables, vote
+from tuccl.torch.agreement import NO_GROUP, Refusal, agree_on_table, present_tables, vote
 from tuccl.torch.gpus import GpuCollectives
 from tuccl.torch.group import TucclGroup
 from tuccl.torch.options import added_latencies, interface, options_of
@@ -40,13 +40,13 @@ def create_group(
     group_options = options_of(given)
     store = _store_of_this_start(options.store)
     gloo = _gloo(dist.PrefixStore("gloo/", store), rank, size, limit)
-    members = options.global_ranks_in_group or range(size)
+    members = tuple(options.global_ranks_in_group or range(size))
     world = dist.get_world_size() if dist.is_initialized() else size
     latency_us = added_latencies(members, world)
     ours = dist.PrefixStore("tuccl/", store)
     # Sub-groups take what is there: a job may make many.
     derive_s = min(group_options.elastic_s, limit.total_seconds() / 2) if size == world else 0.0
-    tables, note = present_tables(ours, rank, size, group_options, derive_s)
+    tables, note = present_tables(ours, rank, members, world, group_options, derive_s)
     outcome = _programs(ours, rank, size, tables, note, latency_us, limit)
     programs, group = (None, None) if isinstance(outcome, Refusal) else outcome
     if (
@@ -77,8 +77,8 @@ def _store_of_this_start(
 
 
 def _matters(refusal: Refusal, members: list[int]) -> bool:
-    """A sub-group that no table was made for is no matter for a warning."""
-    return not members or not refusal.reason.startswith("no table is for")
+    """A sub-group that no table was made for is no matter for a warning, nor one of a job."""
+    return not refusal.reason.startswith(NO_GROUP if not members else "no table is for")
 
 
 def _gloo(store: dist.Store, rank: int, size: int, limit: timedelta) -> dist.ProcessGroupGloo:

@@ -1,0 +1,72 @@
+"""Arguments of verbs that take the process groups of a job."""
+
+from __future__ import annotations
+
+import argparse
+
+from tuccl.cli.arguments import COLLECTIVES
+from tuccl.cli.output import did_you_mean
+from tuccl.errors import InputError
+from tuccl.groups.layout import (
+    MEGATRON_ORDER,
+    Kind,
+    ProcessGroups,
+    megatron_groups,
+    mesh_groups,
+    read_groups,
+)
+from tuccl.topology import Topology
+
+
+def add_layout(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    """Add the arguments that name a job's groups."""
+    group = parser.add_argument_group("the process groups of a job")
+    source = group.add_mutually_exclusive_group(required=required)
+    source.add_argument(
+        "--layout", metavar="L", help="Megatron's sizes, as tp=8,pp=2; dp follows from the ranks"
+    )
+    source.add_argument(
+        "--mesh", metavar="M", help="PyTorch's DeviceMesh, as dp=4,tp=8: the last is fastest"
+    )
+    source.add_argument("--groups", metavar="FILE", help="a file that -o has written")
+    group.add_argument(
+        "--order",
+        metavar="AXES",
+        default=MEGATRON_ORDER,
+        help=f"with --layout: axes, the fastest first (default {MEGATRON_ORDER})",
+    )
+
+
+def has_layout(args: argparse.Namespace) -> bool:
+    """Return whether the arguments name groups."""
+    return any(each is not None for each in (args.layout, args.mesh, args.groups))
+
+
+def groups_of(args: argparse.Namespace, topology: Topology) -> ProcessGroups:
+    """Return the groups that the arguments name."""
+    if args.layout is not None:
+        return megatron_groups(args.layout, topology.ranks, args.order)
+    if args.mesh is not None:
+        return mesh_groups(args.mesh, topology.ranks)
+    job = read_groups(args.groups)
+    if job.ranks != topology.ranks:
+        raise InputError(f"{args.groups}: of {job.ranks} ranks; the machine has {topology.ranks}")
+    return job
+
+
+def calls_of(text: str, job: ProcessGroups, option: str = "-c") -> list[tuple[Kind, str]]:
+    """Return the calls of a text like "dp:allreduce,tp:allgather".
+
+    Raises:
+        InputError: it names no such kind or collective.
+    """
+    calls: list[tuple[Kind, str]] = []
+    for word in text.split(","):
+        name, colon, collective = word.partition(":")
+        if not colon or collective not in COLLECTIVES:
+            raise InputError(
+                f"{option} {word[:60]!r}: expected KIND:COLLECTIVE, as dp:allreduce"
+                f"{did_you_mean(collective, list(COLLECTIVES))}"
+            )
+        calls.append((job.kind(name), collective))
+    return calls

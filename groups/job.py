@@ -1,0 +1,167 @@
+"""A job's tables: a folder with one for each set of groups that are alike."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from tuccl.errors import InputError
+from tuccl.files import decode_reason, printable_path, read_bounded, write_file
+from tuccl.groups.layout import ProcessGroups
+from tuccl.runtime import Table, load_table
+from tuccl.topology import Topology, decode_topology, encode_topology
+
+FORMAT = "tuccl-job/1"
+JOB_NAME, TOPOLOGY_NAME, TABLES_NAME = "job.json", "topology.json", "tables"
+_MOST_BYTES = 1 << 28
+
+
+class JobEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The table of groups that are alike.
+
+    Attributes:
+        kind: Of the groups.
+        groups: Their numbers among the groups of the kind.
+        key: `group_key` of the first.
+        table: The folder's name under ``tables``.
+        checksum: The table's, so that none stands there that was made for other groups.
+        concurrent: The groups of the kind that share links with one call at once where its calls
+            are timed: how many, itself counted; 1: alone.
+        beside: Calls of other kinds that begin at the same time, as "tp:allreduce=20M".
+    """
+
+    kind: str
+    groups: tuple[int, ...]
+    key: str
+    table: str
+    checksum: str
+    concurrent: int = 1
+    beside: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a table that is not in the job's folder."""
+        if self.table in ("", ".", "..") or Path(self.table).name != self.table:
+            raise ValueError(f"table {self.table[:60]!r}: expected the name of a folder")
+
+
+class _File(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="format", tag=FORMAT
+):
+    groups: ProcessGroups
+    topology_sha256: str
+    entries: tuple[JobEntry, ...]
+
+    def __post_init__(self) -> None:
+        places: set[tuple[str, int]] = set()
+        for entry in self.entries:
+            kind = next((k for k in self.groups.kinds if k.name == entry.kind), None)
+            known = range(len(kind.groups)) if kind else range(0)
+            mine = {(entry.kind, number) for number in entry.groups}
+            if not mine or places & mine or not all(number in known for number in entry.groups):
+                raise ValueError(
+                    f"table {entry.table[:60]!r}: expected groups of a kind of the job, each with "
+                    "one table"
+                )
+            places |= mine
+
+
+@dataclass(frozen=True)
+class JobTables:
+    """The groups of a job, the machine, and a table for each set of groups that are alike.
+
+    Attributes:
+        folder: It has ``job.json``, ``topology.json`` and the tables.
+        groups: The job's groups.
+        topology: The whole machine.
+        entries: The tables.
+    """
+
+    folder: Path
+    groups: ProcessGroups
+    topology: Topology
+    entries: tuple[JobEntry, ...]
+
+    def members(self, entry: JobEntry) -> tuple[int, ...]:
+        """Return the ranks of the first group of an entry, whose part its table is made for."""
+        return self.groups.kind(entry.kind).groups[entry.groups[0]]
+
+    def of_members(self, members: Sequence[int]) -> JobEntry | None:
+        """Return the entry of the group with these ranks in this order, None without one.
+
+        Of kinds with the same group the first one's: each member chooses alike.
+        """
+        return next((e for e, group in self._groups() if group == tuple(members)), None)
+
+    def of_rank(self, rank: int) -> list[tuple[JobEntry, tuple[int, ...]]]:
+        """Return the groups that a rank is in which have a table, each with its entry."""
+        return [(entry, group) for entry, group in self._groups() if rank in group]
+
+    def table(self, entry: JobEntry) -> Table:
+        """Return an entry's table, after proving it.
+
+        Raises:
+            InputError: it is damaged, or not the one that the job names.
+        """
+        table = load_table(self.place(entry))
+        if table.lookup.checksum != entry.checksum:
+            raise InputError(
+                f"{printable_path(self.place(entry))}: not the table of {JOB_NAME}; tune the job "
+                "again"
+            )
+        return table
+
+    def place(self, entry: JobEntry) -> Path:
+        """Return the folder of an entry's table."""
+        return self.folder / TABLES_NAME / entry.table
+
+    def _groups(self) -> Iterator[tuple[JobEntry, tuple[int, ...]]]:
+        for entry in self.entries:
+            groups = self.groups.kind(entry.kind).groups
+            yield from ((entry, groups[number]) for number in entry.groups)
+
+
+def is_job(folder: str | os.PathLike[str]) -> bool:
+    """Return whether ``folder`` has the tables of a job's groups."""
+    return Path(folder, JOB_NAME).exists()
+
+
+def save_job(job: JobTables) -> None:
+    """Write a job's index and machine beside its tables; the index, last, makes them valid.
+
+    Raises:
+        InputError: the folder is not there or cannot be written.
+    """
+    topology = encode_topology(job.topology)
+    write_file(job.folder / TOPOLOGY_NAME, topology)
+    file = _File(job.groups, hashlib.sha256(topology).hexdigest(), job.entries)
+    write_file(job.folder / JOB_NAME, msgspec.json.format(msgspec.json.encode(file), indent=1))
+
+
+def load_job(path: str | os.PathLike[str]) -> JobTables:
+    """Return the tables of a job's groups in the folder ``path``; each is proven when it is read.
+
+    Raises:
+        InputError: the index or the machine is missing, damaged, or contradicts itself.
+    """
+    folder = Path(path)
+    place = folder / JOB_NAME
+    try:
+        file = msgspec.json.decode(read_bounded(place, _MOST_BYTES), type=_File)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        reason = decode_reason(error, _File)
+        raise InputError(f"{printable_path(place)}: {reason}; tune the job again") from None
+    encoded = read_bounded(folder / TOPOLOGY_NAME, _MOST_BYTES)
+    if hashlib.sha256(encoded).hexdigest() != file.topology_sha256:
+        raise InputError(
+            f"{printable_path(folder / TOPOLOGY_NAME)}: not the machine of {JOB_NAME}; tune the "
+            "job again"
+        )
+    topology = decode_topology(encoded, folder / TOPOLOGY_NAME)
+    if topology.ranks != file.groups.ranks:
+        raise InputError(f"{printable_path(place)}: its groups and its machine differ in ranks")
+    return JobTables(folder, file.groups, topology, file.entries)

@@ -1,0 +1,154 @@
+"""A tune for the process groups of a job: a table for each set of groups that are alike."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from tuccl.errors import InputError
+from tuccl.files import printable_path
+from tuccl.groups.concurrent import GroupExecutor, group_call, nccl_choice
+from tuccl.groups.equivalence import group_key, group_orbits
+from tuccl.groups.job import TABLES_NAME, JobEntry, JobTables, is_job, load_job, save_job
+from tuccl.groups.layout import ProcessGroups
+from tuccl.runtime.executors.sim import GroupCall
+from tuccl.topology import Topology, keep_gpus
+from tuccl.topology.machines import as_topology
+from tuccl.tuning.joint_search import Progress, no_progress, tune
+from tuccl.tuning.options import TuneOptions
+from tuccl.tuning.tuned_table import TunedTable
+from tuccl.units import Size, format_bytes, size_bytes
+
+Concurrent = Literal["none", "kind"]
+"""Which groups call at once while a group's table is tuned: it alone, or all of its kind."""
+
+
+def tune_job(
+    topology: Topology | str | os.PathLike[str],
+    groups: ProcessGroups,
+    calls: Sequence[tuple[str, str]],
+    sizes: Size | Iterable[Size],
+    options: TuneOptions | None = None,
+    *,
+    path: str | os.PathLike[str],
+    concurrent: Concurrent = "kind",
+    beside: Sequence[tuple[str, str, Size]] = (),
+    progress: Progress = no_progress,
+) -> tuple[JobTables, list[TunedTable]]:
+    """Return a job's tables, and those of them that this call tuned.
+
+    Groups that are alike get one table, whose programs are timed while all groups of the kind make
+    the call, in simulation on the whole machine. It is an ordinary table of a group's part. A job
+    that is in ``path`` keeps the tables and sizes that are not tuned now.
+
+    Args:
+        topology: The whole machine, or the path of its file.
+        groups: The job's groups.
+        calls: Kinds and collectives, as ("dp", "allreduce").
+        sizes: As in `tune`.
+        options: As in `tune`, for each table.
+        path: The folder of the job's tables.
+        concurrent: Which groups call at once.
+        beside: Calls of other kinds that begin at the same time, by NCCL's choice, as ("tp",
+            "allreduce", "20M").
+        progress: As in `tune`; its task names the kind.
+
+    Raises:
+        InputError: a kind or a collective is not known, ``path`` holds another job or something
+            else, and what `tune` raises.
+    """
+    topology, options, folder = as_topology(topology), options or TuneOptions(), Path(path)
+    if concurrent not in ("none", "kind"):
+        raise InputError(f"concurrent {concurrent[:20]!r}: expected none or kind")
+    if beside and concurrent == "none":
+        raise InputError("calls beside a group's: expected concurrent groups, not none")
+    entries = _entries_to_keep(folder, topology, groups)
+    company = [c for each in beside for c in _company(topology, groups, *each, options)]
+    words = tuple(f"{kind}:{name}={format_bytes(size_bytes(n))}" for kind, name, n in beside)
+    tables = []
+    for name in dict.fromkeys(kind for kind, _ in calls):
+        kind = groups.kind(name)
+        collectives = list(dict.fromkeys(each for of, each in calls if of == name))
+        for orbit in group_orbits(topology, kind.groups):
+            key = group_key(topology, kind.groups, orbit[0])
+            family = kind.groups if concurrent == "kind" else (kind.groups[orbit[0]],)
+            mine = orbit if concurrent == "kind" else [0]
+            executor = GroupExecutor(topology, family, mine, company)
+            table = tune(
+                keep_gpus(topology, kind.groups[orbit[0]]),
+                collectives,
+                sizes,
+                lambda _, executor=executor: executor,  # type: ignore[misc]
+                options,
+                path=folder / TABLES_NAME / f"{name}-{orbit[0]}",
+                progress=partial(_of_kind, progress, name),
+            )
+            tables.append(table)
+            entry = JobEntry(
+                kind=name,
+                groups=tuple(orbit),
+                key=key,
+                table=table.folder.name,
+                checksum=table.lookup.checksum,
+                concurrent=executor.concurrent,
+                beside=words,
+            )
+            entries = [e for e in entries if e.table != entry.table] + [entry]
+            job = JobTables(folder, groups, topology, tuple(entries))
+            save_job(job)  # an interrupt keeps the tables that are finished
+    return job, tables
+
+
+def _of_kind(progress: Progress, kind: str, done: int, total: int, task: str) -> None:
+    progress(done, total, f"{kind}: {task}")
+
+
+def _entries_to_keep(folder: Path, topology: Topology, groups: ProcessGroups) -> list[JobEntry]:
+    """Return the entries of the job in ``folder``, none where there is nothing.
+
+    Raises:
+        InputError: it is another job's, or no job's.
+    """
+    if is_job(folder):
+        job = load_job(folder)
+        if (job.topology, job.groups) != (topology, groups):
+            raise InputError(
+                f"{printable_path(folder)}: the tables of another machine or of other groups; name "
+                "another folder or move that away"
+            )
+        return list(job.entries)
+    if folder.exists() and any(p.name != TABLES_NAME for p in _children(folder)):
+        raise InputError(
+            f"{printable_path(folder)}: expected the folder of a job's tables, or none; name "
+            "another or move that away"
+        )
+    (folder / TABLES_NAME).mkdir(parents=True, exist_ok=True)
+    return []
+
+
+def _children(folder: Path) -> Iterator[Path]:
+    try:
+        yield from folder.iterdir()
+    except OSError as error:
+        raise InputError(f"{printable_path(folder)}: {error.strerror}") from None
+
+
+def _company(
+    topology: Topology,
+    groups: ProcessGroups,
+    kind: str,
+    collective: str,
+    size: Size,
+    options: TuneOptions,
+) -> list[GroupCall]:
+    """Return the calls of all groups of a kind, each as NCCL chooses for it."""
+    family, nbytes = groups.kind(kind).groups, size_bytes(size)
+    choose = nccl_choice(options.nccl_version)
+    calls = []
+    for orbit in group_orbits(topology, family):
+        own = choose(keep_gpus(topology, family[orbit[0]]), collective, nbytes)
+        calls += [group_call(own, family[number], nbytes) for number in orbit]
+    return calls
