@@ -77,13 +77,15 @@ def tune_job(
             family = kind.groups if concurrent == "kind" else (kind.groups[orbit[0]],)
             mine = orbit if concurrent == "kind" else [0]
             executor = GroupExecutor(topology, family, mine, company)
+            place = folder / TABLES_NAME / f"{name}-{orbit[0]}"
+            _check_company(place, entries, executor.concurrent, words)
             table = tune(
                 keep_gpus(topology, kind.groups[orbit[0]]),
                 collectives,
                 sizes,
                 lambda _, executor=executor: executor,  # type: ignore[misc]
                 options,
-                path=folder / TABLES_NAME / f"{name}-{orbit[0]}",
+                path=place,
                 progress=partial(_of_kind, progress, name),
             )
             tables.append(table)
@@ -127,6 +129,19 @@ def _entries_to_keep(folder: Path, topology: Topology, groups: ProcessGroups) ->
         )
     (folder / TABLES_NAME).mkdir(parents=True, exist_ok=True)
     return []
+
+
+def _check_company(
+    place: Path, entries: Sequence[JobEntry], concurrent: int, beside: tuple[str, ...]
+) -> None:
+    """Refuse to add to a table that was tuned in other company: its times would not compare."""
+    for entry in entries:
+        if entry.table == place.name and (entry.concurrent, entry.beside) != (concurrent, beside):
+            raise InputError(
+                f"{printable_path(place)}: was tuned with {entry.concurrent} groups of the kind at "
+                f"once beside {', '.join(entry.beside) or 'no others'}; do the same, or name "
+                "another folder for the job"
+            )
 
 
 def _children(folder: Path) -> Iterator[Path]:

@@ -8,15 +8,20 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Tuccl
-from tuccl.errors import Infeasible
-from tuccl.groups.concurrent import joint_bound_us, joint_program, nccl_choice, time_groups
+from tuccl.errors import InputError
+from tuccl.groups.concurrent import (
+    GroupExecutor,
+    group_call,
+    joint_bound_us,
+    nccl_choice,
+    time_groups,
+)
 from tuccl.groups.equivalence import group_orbits
 from tuccl.groups.layout import megatron_groups
 from tuccl.program import Knobs
 from tuccl.runtime import ConfiguredProgram, SimExecutor
-from tuccl.sketches import full_mesh
-from tuccl.synth import Collective, Problem, bound, lower, make_schedule, msccl_default
-from tuccl.topology import Topology, join, keep_gpus, load_profile
+from tuccl.synth import Collective, bound, lower, msccl_default
+from tuccl.topology import Topology, join, keep_gpus, load_profile, machine_of
 
 
 @pytest.mark.parametrize(
@@ -43,11 +48,10 @@ def test_groups_that_share_a_nic_take_turns_on_it(collective: str) -> None:
     orbits = group_orbits(topology, groups)
     nbytes = 1 << 28
 
-    def default(part: Topology, collective: str, nbytes: int) -> ConfiguredProgram:
-        program = lower(msccl_default(part, Collective(collective, part.ranks)))
-        return ConfiguredProgram(program, Knobs("Simple"))
+    def chosen(part: Topology, collective: str, nbytes: int) -> ConfiguredProgram:
+        return default(part, collective)
 
-    found = time_groups(topology, groups, orbits, collective, nbytes, default)
+    found = time_groups(topology, groups, orbits, collective, nbytes, chosen)
     assert found.slowdown == pytest.approx(2, rel=0.05)
     assert (
         found.bound_us
@@ -79,29 +83,124 @@ def test_what_must_enter_a_host_bounds_an_allgather_as_what_leaves_it_a_reduce_s
     assert times[0] == pytest.approx(times[1], rel=0.01)
 
 
-def test_groups_with_other_numbers_of_chunks_are_no_single_run() -> None:
-    topology, programs = join(load_profile("v100x4"), 2), iter((1, 2))
-
-    def choose(part: Topology, collective: str, nbytes: int) -> ConfiguredProgram:
-        call = Collective(collective, part.ranks)
-        problem = Problem(call, full_mesh(part), next(programs), nbytes, part)
-        return ConfiguredProgram(
-            lower(make_schedule(problem, "packing")), Knobs("Simple"), name="a"
-        )
-
-    groups = megatron_groups("tp=4", 8).kind("tp").groups
-    with pytest.raises(Infeasible, match="no single run has"):
-        time_groups(topology, groups, [[0], [1]], "allgather", 1 << 20, choose)
+def default(part: Topology, collective: str, protocol: str = "Simple") -> ConfiguredProgram:
+    """The full-mesh program on a part of a machine."""
+    program = lower(msccl_default(part, Collective(collective, part.ranks)))
+    return ConfiguredProgram(program.replace(protocol=protocol), Knobs(protocol))
 
 
-def test_one_group_on_its_own_ranks_is_its_program() -> None:
-    host = load_profile("dgx-a100")
-    own = nccl_choice()(host, "allreduce", 1 << 20)
-    program = joint_program([(own.program, range(8))], 8)
-    assert program.gpus == own.program.gpus
-    assert own.on(SimExecutor(host), 1 << 20).us == (
-        SimExecutor(host).time(program, own.knobs, 1 << 20, loop=own.loop).us
+@pytest.mark.parametrize("profile", ["dgx-a100", "v100x4"])
+def test_a_call_on_all_ranks_is_simulated_as_it_is_alone(profile: str) -> None:
+    host = load_profile(profile)
+    executor = SimExecutor(host)
+    for collective in ("allreduce", "alltoall"):
+        for nbytes in (1 << 10, 1 << 20, 1 << 28):
+            for own in (nccl_choice()(host, collective, nbytes), default(host, collective, "LL")):
+                [us] = executor.time_groups([group_call(own, range(host.ranks), nbytes)])
+                assert us == pytest.approx(own.on(executor, nbytes).us, rel=1e-12)
+
+
+def test_calls_that_share_nothing_keep_their_times_whatever_they_run() -> None:
+    """Other programs, protocols, sizes and starts, on hosts that do not meet."""
+    topology = join(load_profile("v100x4"), 3)
+    executor, part = SimExecutor(topology), load_profile("v100x4")
+    calls = [
+        group_call(default(part, "allreduce", "LL"), range(4), 1 << 20),
+        group_call(nccl_choice()(part, "allgather", 1 << 26), range(4, 8), 1 << 26),
+        group_call(default(part, "alltoall"), range(8, 12), 1 << 12)._replace(start_us=1e4),
+    ]
+    alone = [executor.time_groups([call])[0] for call in calls]
+    assert executor.time_groups(calls) == pytest.approx(alone, rel=1e-9)
+    assert alone[2] > 1e4
+
+
+def test_a_call_that_begins_when_another_is_over_meets_nobody() -> None:
+    topology = join(load_profile("v100x4"), 2)
+    groups = megatron_groups("tp=4", 8).kind("dp").groups
+    own, executor = default(keep_gpus(topology, groups[0]), "allgather"), SimExecutor(topology)
+    first, second = (group_call(own, groups[number], 1 << 24) for number in (0, 1))
+    [alone] = executor.time_groups([first])
+    together = executor.time_groups([first, second])
+    assert together == pytest.approx([2 * alone] * 2, rel=0.1)
+    later = executor.time_groups([first, second._replace(start_us=alone)])
+    assert later[0] == pytest.approx(alone, rel=1e-9)
+    assert later[1] == pytest.approx(2 * alone, rel=0.02)
+
+
+def test_communicators_on_one_rank_have_a_proxy_each() -> None:
+    """Many small messages keep one proxy busy; two communicators' proxies work side by side."""
+    topology = join(load_profile("dgx-a100"), 2)
+    executor = SimExecutor(topology, machine_of(topology).replace(net_message_us=50.0))
+    own = default(keep_gpus(topology, (0, 8)), "allgather", "LL")
+    call = group_call(own, (0, 8), 1 << 16)
+    [alone] = executor.time_groups([call])
+    assert max(executor.time_groups([call, call])) < 1.1 * alone
+
+
+def test_kinds_on_the_same_gpus_slow_each_other() -> None:
+    topology = join(load_profile("ndv2"), 2)
+    job, executor = megatron_groups("tp=8", 16), SimExecutor(topology)
+    calls = []
+    for kind, nbytes in (("tp", 1 << 27), ("dp", 1 << 22)):
+        groups = job.kind(kind).groups
+        own = default(keep_gpus(topology, groups[0]), "allreduce")
+        calls.append([group_call(own, group, nbytes) for group in groups])
+    alone = [max(executor.time_groups(each)) for each in calls]
+    together = executor.time_groups([*calls[0], *calls[1]])
+    tp, dp = max(together[:2]), max(together[2:])
+    assert tp >= alone[0] and dp >= alone[1]
+    assert dp > 1.5 * alone[1]  # it crosses PCIe, which this program for tp fills
+    assert max(tp, dp) <= sum(alone)
+
+
+def test_calls_that_no_gpu_can_hold_at_once_are_refused() -> None:
+    host = load_profile("v100x4")
+    own = default(host, "alltoall")
+    blocks, call = own.program.threadblocks, group_call(own, range(4), 1 << 20)
+    executor = SimExecutor(host, machine_of(host).replace(sm_count=2 * blocks))
+    assert len(executor.time_groups([call, call])) == 2
+    with pytest.raises(InputError, match=f"{3 * blocks} thread blocks of all calls cannot be"):
+        executor.time_groups([call] * 3)
+
+
+@pytest.mark.parametrize("members", [(0, 1, 2), (0, 1, 2, 2), (0, 1, 2, 99), (0, 1, 2, -1)])
+def test_members_that_are_not_ranks_are_refused(members: tuple[int, ...]) -> None:
+    host = load_profile("v100x4")
+    with pytest.raises(InputError, match="each once"):
+        SimExecutor(host).time_groups([group_call(default(host, "allgather"), members, 1 << 20)])
+
+
+def test_an_executor_of_groups_times_a_program_in_company() -> None:
+    topology = join(load_profile("v100x4"), 2)
+    groups = megatron_groups("tp=4", 8).kind("dp").groups
+    [orbit] = group_orbits(topology, groups)
+    alone, company = (
+        SimExecutor(keep_gpus(topology, groups[0])),
+        GroupExecutor(topology, groups, orbit),
     )
+    own = default(keep_gpus(topology, groups[0]), "allgather")
+    assert company.concurrent == 2  # of the four, two share each NIC
+    assert own.on(company, 1 << 26).us == pytest.approx(2 * own.on(alone, 1 << 26).us, rel=0.05)
+    whole = SimExecutor(topology).time_groups([group_call(own, g, 1 << 26) for g in groups])
+    assert own.on(company, 1 << 26).us == pytest.approx(max(whole), rel=1e-9)
+    assert company.least_us(own.program, [(own.knobs, 1 << 26)])[0] <= own.on(company, 1 << 26).us
+    planned = company.planned_topology
+    assert planned is not None
+    slower = [
+        (new.bandwidth / old.bandwidth, {old.kind})
+        for new, old in zip(planned.links, company.topology.links, strict=True)
+        if new != old
+    ]
+    assert {rate for rate, _ in slower} == {0.5}  # what two groups cross
+
+
+def test_an_executor_of_groups_that_share_nothing_simulates_one() -> None:
+    topology = join(load_profile("v100x4"), 2)
+    groups = megatron_groups("tp=4", 8).kind("tp").groups
+    company = GroupExecutor(topology, groups, [0, 1])
+    own = default(load_profile("v100x4"), "allreduce")
+    assert company.concurrent == 1 and company.planned_topology is None
+    assert own.on(company, 1 << 22).us == own.on(SimExecutor(load_profile("v100x4")), 1 << 22).us
 
 
 def test_the_verb_prints_kinds_times_and_json(tuccl: Tuccl, tmp_path: Path) -> None:

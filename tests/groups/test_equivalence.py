@@ -7,7 +7,7 @@ import random
 import msgspec
 import pytest
 
-from tuccl.groups.concurrent import joint_program
+from tuccl.groups.concurrent import group_call
 from tuccl.groups.equivalence import group_key, group_orbits
 from tuccl.groups.layout import megatron_groups
 from tuccl.runtime import SimExecutor, time_baseline
@@ -47,11 +47,10 @@ def test_alike_groups_have_one_key_and_take_as_long(profile: str) -> None:
     own = time_baseline(SimExecutor(part), part, "nccl", "allreduce", 1 << 24)
     for orbit in group_orbits(topology, groups):
         assert len({group_key(topology, groups, number) for number in orbit}) == 1
-        times_us = set()
+        times_us: set[float] = set()
         for number in orbit:
-            alone = joint_program([(own.program, groups[number])], topology.ranks)
-            run = SimExecutor(topology).time(alone, own.knobs, 1 << 24, loop=own.loop)
-            times_us.add(round(run.us, 6))
+            call = group_call(own, groups[number], 1 << 24)
+            times_us |= {round(us, 6) for us in SimExecutor(topology).time_groups([call])}
         assert len(times_us) == 1
 
 

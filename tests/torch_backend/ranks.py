@@ -24,7 +24,7 @@ import tuccl.torch  # noqa: F401
 
 SIZE = int(os.environ["WORLD_SIZE"])
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_MODULES = ("jobs", "ddp_jobs", "compression_jobs", "elastic_jobs", "gpu_jobs")
+_MODULES = ("jobs", "ddp_jobs", "mesh_jobs", "compression_jobs", "elastic_jobs", "gpu_jobs")
 NAME = ""
 JOBS: dict[str, Callable[[], None]] = {}
 _references: list[dist.ProcessGroup] = []

@@ -23,7 +23,8 @@ class Options:
     """Options that ``pg_options`` may hold: the folders of tables.
 
     The group uses the one with as many ranks as it has, of a job's tables that of its members, and
-    of a folder of tables that of its hosts; the whole job's is derived in ``elastic_s`` seconds if need be. Only rank 0 reads them.
+    of a folder of tables that of its hosts; the whole job's is derived in ``elastic_s`` seconds if
+    need be. Only rank 0 reads them.
 
     >>> Options(("tables/world", "tables/pairs")).tables
     ('tables/world', 'tables/pairs')

@@ -236,8 +236,10 @@ class Simulation {
     out.time_us += std::max(pace(before, last), is_long() ? bound_ : 0) * left;
     for (std::size_t r = 0; r < out.busy_us.size(); ++r)
       out.busy_us[r] += (last.outcome.busy_us[r] - half.outcome.busy_us[r]) * more;
+    const double rest =
+        (out.time_us - last.outcome.time_us) / (last.outcome.time_us - half.outcome.time_us);
     for (std::size_t c = 0; c < out.calls_us.size(); ++c)
-      out.calls_us[c] += (last.outcome.calls_us[c] - half.outcome.calls_us[c]) * more;
+      out.calls_us[c] += (last.outcome.calls_us[c] - half.outcome.calls_us[c]) * rest;
     return out;
   }
 

@@ -1,0 +1,201 @@
+"""A job's tables: tuned in company, found by members, proven when they are read."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Tuccl
+from tuccl.errors import InputError, TucclError
+from tuccl.eval.compare_groups import compare_groups
+from tuccl.groups.concurrent import group_call, table_choice
+from tuccl.groups.equivalence import group_orbits
+from tuccl.groups.job import JOB_NAME, JobEntry, JobTables, load_job, save_job
+from tuccl.groups.layout import Kind, ProcessGroups, megatron_groups
+from tuccl.runtime import SimExecutor
+from tuccl.topology import join, keep_gpus, load_profile
+from tuccl.tuning import TuneOptions
+from tuccl.tuning.job_search import tune_job
+
+MACHINE = join(load_profile("v100x4"), 2)
+GROUPS = megatron_groups("tp=4", 8)
+CALLS = (("dp", "allreduce"), ("tp", "allgather"))
+QUICK = TuneOptions(budget=20)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("job") / "job"
+    tune_job(MACHINE, GROUPS, CALLS, ["1M", "16M"], QUICK, path=place)
+    return place
+
+
+def test_tables_have_the_times_of_all_groups_at_once_and_beat_the_default(folder: Path) -> None:
+    job = load_job(folder)
+    assert [(e.kind, e.groups, e.concurrent) for e in job.entries] == [
+        ("dp", (0, 1, 2, 3), 2),
+        ("tp", (0, 1), 1),
+    ]
+    executor = SimExecutor(MACHINE)
+    for entry in job.entries:
+        part, table = keep_gpus(MACHINE, job.members(entry)), job.table(entry)
+        choose = table_choice({part: table})
+        for name, collective in CALLS:
+            if name != entry.kind:
+                continue
+            for nbytes in (1 << 20, 1 << 24):
+                own = choose(part, collective, nbytes)
+                groups = job.groups.kind(name).groups
+                calls = [group_call(own, group, nbytes) for group in groups]
+                stats = table.select(collective, nbytes).candidate.stats
+                assert stats is not None
+                assert stats.median_us == pytest.approx(max(executor.time_groups(calls)), rel=1e-6)
+    rows = compare_groups(job)
+    assert len(rows) == 4
+    assert all(r.bound_us <= r.tuned_us <= r.default_us * (1 + 1e-9) for r in rows)
+
+
+def test_a_group_is_found_by_its_members_in_their_order(folder: Path) -> None:
+    job = load_job(folder)
+    for kind in GROUPS.kinds:
+        for number, group in enumerate(kind.groups):
+            entry = job.of_members(group)
+            assert entry is not None and entry.kind == kind.name and number in entry.groups
+            assert job.of_members(group[::-1]) is None
+    assert job.of_members(range(8)) is None
+    assert [(e.kind, members) for e, members in job.of_rank(5)] == [
+        ("dp", (1, 5)),
+        ("tp", (4, 5, 6, 7)),
+    ]
+
+
+def test_members_of_random_layouts_find_one_entry_or_none_of_their_own(tmp_path: Path) -> None:
+    """No two members choose differently, and nobody gets the table of other groups."""
+    draw, whole = random.Random(5), join(load_profile("v100x4"), 2)
+    machines = {ranks: keep_gpus(whole, range(ranks)) for ranks in (2, 4, 6, 8)}
+    for _ in range(300):
+        ranks, machine = draw.choice(list(machines.items()))
+        kinds = []
+        for name in "abc"[: draw.randint(1, 3)]:
+            order = draw.sample(range(ranks), ranks)
+            size = draw.choice([n for n in (1, 2, 4) if ranks % n == 0])
+            groups = tuple(tuple(order[n : n + size]) for n in range(0, ranks, size))
+            kinds.append(Kind(name, groups[: draw.randint(1, len(groups))]))
+        entries = []
+        for kind in kinds:
+            numbers = draw.sample(range(len(kind.groups)), len(kind.groups))
+            while numbers:
+                mine = [numbers.pop() for _ in range(draw.randint(1, len(numbers)))]
+                table = f"{kind.name}-{mine[0]}"
+                entries.append(
+                    JobEntry(kind=kind.name, groups=tuple(mine), key="", table=table, checksum="")
+                )
+        draw.shuffle(entries)
+        save_job(JobTables(tmp_path, ProcessGroups(ranks, tuple(kinds)), machine, tuple(entries)))
+        job = load_job(tmp_path)
+        for kind in kinds:
+            for group in kind.groups:
+                entry = job.of_members(group)
+                assert entry is not None
+                owners = job.groups.kind(entry.kind).groups
+                assert group in [owners[number] for number in entry.groups]
+                for rank in group:  # each member has the choice among its own groups
+                    assert (entry, group) in job.of_rank(rank)
+
+
+def test_a_second_tune_adds_sizes_and_other_company_is_refused(tmp_path: Path) -> None:
+    place, host = tmp_path / "job", load_profile("v100x4")
+    groups = megatron_groups("tp=2", 4)
+    options = TuneOptions(budget=2, methods=("ring",))
+    tune_job(host, groups, [("tp", "allgather")], "1M", options, path=place)
+    job, _ = tune_job(host, groups, [("tp", "allgather")], "4M", options, path=place)
+    assert len(job.entries) == 1 and len(job.table(job.entries[0]).entries) == 2
+    beside = [("dp", "allreduce", "1M")]
+    with pytest.raises(InputError, match=r"was tuned with .* beside no others; do the same"):
+        tune_job(host, groups, [("tp", "allgather")], "4M", options, path=place, beside=beside)
+    other = megatron_groups("tp=4", 4)
+    with pytest.raises(InputError, match="another machine or of other groups"):
+        tune_job(host, other, [("tp", "allgather")], "4M", options, path=place)
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match="expected the folder of a job's tables, or none"):
+        tune_job(host, groups, [("tp", "allgather")], "4M", options, path=tmp_path)
+
+
+def test_calls_beside_slow_a_table_s_times(tmp_path: Path) -> None:
+    machine = join(load_profile("v100x4"), 4)
+    groups = megatron_groups("tp=4,pp=2", 16)  # dp and pp cross the same NICs
+    options = TuneOptions(budget=2, methods=("ring",))
+    times = []
+    for name, beside in (("idle", []), ("company", [("pp", "allreduce", "64M")])):
+        _, tables = tune_job(
+            machine,
+            groups,
+            [("dp", "allgather")],
+            "16M",
+            options,
+            path=tmp_path / name,
+            beside=beside,
+        )
+        times.append(min(t.result.tuned[0].default_us for t in tables))
+    assert times[1] > 1.2 * times[0]
+
+
+def test_a_damaged_index_is_one_line(folder: Path, tmp_path: Path) -> None:
+    whole = (folder / JOB_NAME).read_bytes()
+    (tmp_path / "topology.json").write_bytes((folder / "topology.json").read_bytes())
+    draw = random.Random(3)
+    for _ in range(300):
+        damaged = bytearray(whole)
+        for _ in range(draw.randint(1, 4)):
+            damaged[draw.randrange(len(damaged))] = draw.randrange(256)
+        (tmp_path / JOB_NAME).write_bytes(damaged)
+        try:
+            load_job(tmp_path)
+        except TucclError as error:
+            assert "\n" not in str(error)
+    for table in ("..", "a/b", "", "/etc"):
+        with pytest.raises(ValueError, match="expected the name of a folder"):
+            JobEntry(kind="dp", groups=(0,), key="", table=table, checksum="")
+    (tmp_path / JOB_NAME).write_bytes(whole)
+    (tmp_path / "topology.json").write_bytes(b"{}")
+    with pytest.raises(InputError, match=r"not the machine of job\.json"):
+        load_job(tmp_path)
+
+
+def test_orbits_that_differ_get_tables_of_their_own(tmp_path: Path) -> None:
+    machine = join(load_profile("ndv2"), 2)
+    groups = megatron_groups("tp=8", 16)
+    options = TuneOptions(budget=2, methods=("ring",))
+    job, _ = tune_job(machine, groups, [("dp", "allgather")], "1M", options, path=tmp_path / "j")
+    orbits = group_orbits(machine, groups.kind("dp").groups)
+    assert [list(entry.groups) for entry in job.entries] == orbits and len(orbits) == 3
+    [row] = compare_groups(job)
+    assert row.choice.count(",") <= 2 and row.tuned_us <= row.default_us * (1 + 1e-9)
+
+
+def test_the_verbs_tune_compare_and_explain_a_job(tuccl: Tuccl, tmp_path: Path) -> None:
+    machine, job = tmp_path / "m.json", tmp_path / "job"
+    tuccl("probe", "--profile", "v100x4", "--nodes", "2", "-o", machine)
+    layout = ("--layout", "tp=4")
+    words = ("tune", machine, *layout, "-c", "dp:allgather", "-s", "1M", "--budget", "3")
+    answer = tuccl(*words, "--method", "ring", "-o", job)
+    assert answer.code == 0 and "dp: 4 groups alike, the first of ranks 0 4" in answer.out
+    compared = tuccl("compare", job)
+    assert compared.code == 0 and compared.out.splitlines()[2].split()[:2] == ["dp", "allgather"]
+    explained = tuccl("explain", job, "--rank", "6")
+    assert "dp: ranks 2 6; timed with 2 groups of the kind at once" in explained.out
+    for bad, why in (
+        ((*words, "--beside", "tp:allreduce", "-o", job), "expected KIND:COLLECTIVE=SIZE"),
+        ((*words, "--on", "mpi", "-o", job), "their calls are simulated"),
+        ((*words, "--concurrent", "all", "-o", job), "expected none or kind"),
+        (("tune", machine, "-c", "allgather", "-s", "1M", "--beside", "a", "-o", job), "--layout"),
+        (("explain", job, "--rank", "8"), "ranks 0 to 7"),
+        (("explain", job, "-s", "1M", "-c", "allgather"), "are for one table"),
+        (("explain", job / "tables/dp-0", "--rank", "1"), "job.json"),
+        (("compare", job, "--report", tmp_path / "r.html"), "compared in simulation"),
+    ):
+        refused = tuccl(*bad)
+        assert refused.code == 2 and why in refused.err, (bad, refused.err)
+        assert len(refused.err.strip().splitlines()) == 1, refused.err
