@@ -1,38 +1,49 @@
 """Process groups that call at once, simulated: against published runs, and NCCL beside programs.
 
-    .venv/bin/python benchmarks/groups.py [--write]
+    .venv/bin/python benchmarks/groups.py [PROFILE ...] [--write]
 
 First NVIDIA/nccl issue 820 (8 groups of 2 A100, two of them on one NIC) and a table of MI300X (8
 groups of 2, two a NIC), from ../shared/data/groups: times measured by others, beside simulated
 ones, whose constants were fitted to none of them. Then groups of layouts on machines: NCCL's own
-choice and the fastest program for a group alone, each when one group calls and when all of its
-kind do, and the bound on that.
+choice, tables tuned for a group alone, and tables tuned with all groups of the kind at once, as
+`tuccl tune --layout` makes them, all timed with all groups at once, and the bound on that.
 """
 
 from __future__ import annotations
 
 import csv
+import sys
 from collections.abc import Iterator, Sequence
-from statistics import geometric_mean
+from statistics import geometric_mean, median
 
 import msgspec
 from report import ROOT, publish
 
 from tuccl.cli.output import columns
-from tuccl.cli.verbs.groups import fastest_program
 from tuccl.errors import Infeasible
-from tuccl.groups.concurrent import Choose, ConcurrentTime, nccl_choice, time_groups
+from tuccl.groups.concurrent import (
+    Choose,
+    ConcurrentTime,
+    GroupExecutor,
+    joint_bound_us,
+    nccl_choice,
+    table_choice,
+    time_groups,
+)
 from tuccl.groups.equivalence import group_orbits
 from tuccl.groups.layout import Groups, megatron_groups, mesh_groups
-from tuccl.topology import Topology, join, load_profile
+from tuccl.runtime import SimExecutor, Table
+from tuccl.topology import Topology, join, keep_gpus, load_profile, machine_of
+from tuccl.tuning import TuneOptions, tune
 from tuccl.units import format_bytes
 
 DATA = ROOT.parent / "shared/data/groups"
 PAIRS: Groups = tuple((local, local + 8) for local in range(8))
-MACHINES = ("dgx-h100", "dgx-a100", "v100x4", "ndv2")
+MACHINES = tuple(sys.argv[1:]) or ("dgx-h100", "dgx-a100", "v100x4", "ndv2")
 HOSTS = 4
 SIZES = (1 << 20, 16 << 20, 256 << 20)
 LEAST_SIZE_OF_BOUND = 256 << 20
+VERSION = "2.27"
 
 
 def timed(
@@ -116,43 +127,93 @@ def calls(topology: Topology) -> Iterator[tuple[str, str, Groups, str]]:
     yield mesh, "replicate", mesh_groups(mesh, topology.ranks).kind("replicate").groups, "allreduce"
 
 
+def tables_of(
+    topology: Topology, groups: Groups, orbits: list[list[int]], collective: str, company: bool
+) -> dict[Topology, Table]:
+    """Return a tuned table for each orbit's part, timed alone or with all groups at once."""
+    found: dict[Topology, Table] = {}
+    for orbit in orbits:
+        part = keep_gpus(topology, groups[orbit[0]])
+        on = GroupExecutor(topology, groups, orbit) if company else SimExecutor(part)
+        options = TuneOptions(nccl_version=VERSION)
+        found[part] = tune(part, collective, SIZES, lambda _, on=on: on, options)  # type: ignore[misc]
+    return found
+
+
+def at_efficiency(topology: Topology) -> Topology:
+    """Return the machine with the rates that the simulator's links carry of their nominal ones."""
+    machine = machine_of(topology)
+    part = {
+        "pcie": machine.pcie_efficiency,
+        "cpu": machine.cpu_efficiency,
+        "network": machine.network_efficiency,
+        **dict.fromkeys(("nvlink", "xgmi", "c2c"), machine.nvlink_efficiency),
+    }
+    links = (
+        msgspec.structs.replace(link, bandwidth=link.bandwidth * part.get(link.kind, 1.0))
+        for link in topology.links
+    )
+    return msgspec.structs.replace(topology, links=tuple(links))
+
+
 def print_layouts() -> None:
-    """Print the times of groups of layouts on machines, and how often programs are no slower."""
+    """Print the times of groups of layouts on machines: NCCL's, and of tables tuned two ways."""
     rows: list[list[object]] = []
-    gains, near, slower = [], [], 0
+    gains, regrets, near, carried, slower = [], [], [], [], 0
     for profile in MACHINES:
         topology = join(load_profile(profile), HOSTS)
         for layout, kind, groups, collective in calls(topology):
+            orbits = group_orbits(topology, groups)
+            name = [f"{HOSTS}x {profile}", layout, f"{kind}:{collective}"]
+            try:
+                arms = [nccl_choice(VERSION)]
+                for company in (False, True):
+                    tables = tables_of(topology, groups, orbits, collective, company)
+                    arms.append(table_choice(tables, VERSION))
+            except Infeasible as error:
+                rows.append([*name, "all", *["-"] * 8, str(error)[:40]])
+                continue
             for nbytes in SIZES:
-                call = topology, groups, collective, nbytes
-                head = [f"{HOSTS}x {profile}", layout, f"{kind}:{collective}", format_bytes(nbytes)]
+                call = topology, groups, orbits, collective, nbytes
                 try:
-                    own, best = timed(*call, nccl_choice("2.27")), timed(*call, fastest_program)
+                    own, idle, tuned = (time_groups(*call, choose) for choose in arms)
                 except Infeasible as error:
-                    rows.append([*head, *["-"] * 6, str(error)[:40]])
+                    rows.append([*name, format_bytes(nbytes), *["-"] * 8, str(error)[:40]])
                     continue
-                gain = own.together_us / best.together_us
+                gain, regret = (each.together_us / tuned.together_us for each in (own, idle))
                 gains.append(gain)
-                slower += gain < 0.99
+                regrets.append(regret)
+                slower += min(gain, regret) < 0.99
+                less = joint_bound_us(at_efficiency(topology), groups, collective, nbytes)
                 if nbytes >= LEAST_SIZE_OF_BOUND:
-                    near.append(best.bound_us / best.together_us)
+                    near.append(tuned.bound_us / tuned.together_us)
+                    carried.append(less / tuned.together_us)
                 rows.append(
                     [
-                        *head,
-                        *(f"{each.slowdown:.2f}" for each in (own, best)),
-                        *(f"{each.together_us:.0f}" for each in (own, best)),
-                        f"{gain:.2f}",
-                        f"{best.bound_us / best.together_us:.2f}",
-                        best.choice,
+                        *name,
+                        format_bytes(nbytes),
+                        f"{own.slowdown:.2f}",
+                        *(f"{each.together_us:.0f}" for each in (own, idle, tuned)),
+                        *(f"{each:.2f}" for each in (gain, regret)),
+                        f"{tuned.bound_us / tuned.together_us:.2f}",
+                        f"{less / tuned.together_us:.2f}",
+                        tuned.choice,
                     ]
                 )
-    print("\nAll groups of a kind at once; at once/alone: how many times as long as a group alone")
-    head = ["machine", "layout", "call", "bytes", "NCCL at once/alone", "program's"]
-    print(columns([*head, "NCCL us", "program us", "gain", "of bound", "program"], rows))
+    print("\nAll groups of a kind at once, us, simulated; at once/alone: how many times as long as")
+    print("one group alone by NCCL's choice; tables tuned for a group alone, and for all at once")
+    head = ["machine", "layout", "call", "bytes", "at once/alone", "NCCL", "tuned alone"]
     print(
-        f"gain over NCCL's choice: geometric mean {geometric_mean(gains):.2f} of {len(gains)}, "
-        f"slower in {slower} (mark 0); 0.95 of the joint bound from 256M on in "
-        f"{sum(each >= 0.95 for each in near)} of {len(near)} (mark 90 %)"
+        columns([*head, "at once", "gain", "over alone", "of bound", "of carried", "choice"], rows)
+    )
+    print(
+        f"tables tuned at once over NCCL's choice: geometric mean {geometric_mean(gains):.2f} of "
+        f"{len(gains)}, {min(gains):.2f} to {max(gains):.2f}; over tables tuned alone "
+        f"{geometric_mean(regrets):.3f}, {min(regrets):.2f} to {max(regrets):.2f}; slower than "
+        f"either by over 1 % in {slower} (mark 0); 0.95 of the joint bound from 256M on in "
+        f"{sum(each >= 0.95 for each in near)} of {len(near)} (mark 90 %), median "
+        f"{median(near):.2f}; of the bound on what links carry in the simulator (of carried) in "
+        f"{sum(each >= 0.95 for each in carried)}, median {median(carried):.2f}"
     )
 
 

@@ -236,9 +236,14 @@ def time_groups(
 def joint_bound_us(topology: Topology, groups: Groups, collective: str, nbytes: int) -> float:
     """Return the us that no programs beat where all groups call at once.
 
-    The greater of two: what a group alone needs on an empty machine, and for each cut of the
-    machine what all groups must send over it, over its rate. Cuts are GPUs, hosts, and switches
-    with the hosts that have no other. Of collectives with a root only the first counts.
+    The greatest of three: what a group alone needs on an empty machine; for each cut of the machine
+    what all groups must send over it, over its rate; and of an allreduce what hosts send in all,
+    over the sum of their rates. Cuts are GPUs, hosts, and switches with the hosts that have no
+    other. Of collectives with a root only the first counts.
+
+    Notes:
+        Each value of an array leaves a host 2(h - 1) times if its group is on h hosts: h - 1 times
+        to be reduced, and as often with the result (Patarasuk and Yuan, JPDC 2009).
     """
     alone = max(
         bound(part, Collective(collective, part.ranks)).time_us(nbytes)
@@ -252,7 +257,17 @@ def joint_bound_us(topology: Topology, groups: Groups, collective: str, nbytes: 
         ),
         default=0.0,
     )
-    return max(alone, crossing)
+    return max(alone, crossing, _between_hosts_us(topology, groups, nbytes, collective))
+
+
+def _between_hosts_us(topology: Topology, groups: Groups, nbytes: int, collective: str) -> float:
+    if collective != "allreduce":
+        return 0.0
+    hosts = [{topology.host_of(rank) for rank in group} for group in groups]
+    nodes = ({n.id for n in topology.nodes if n.host == name} for name in set().union(*hosts))
+    gbs = sum(_rate_gbs(topology, each) for each in nodes)
+    sent = sum(2 * (len(each) - 1) * nbytes for each in hosts)
+    return sent / (gbs * 1e3) if sent and gbs else 0.0
 
 
 def _sent(collective: str, members: set[int], inside: set[int], nbytes: int) -> float:
@@ -290,16 +305,18 @@ def _cuts(topology: Topology) -> Iterator[tuple[set[int], float]]:
                 below |= nodes
         sets.append(below)
     rank_of = {gpu.id: rank for rank, gpu in enumerate(topology.gpus)}
-    port_gbs = {node.id: node.port_gbs or float("inf") for node in topology.nodes}
     for nodes in sets:
         inside = {rank_of[node] for node in nodes if node in rank_of}
-        for ranks, leaves in ((inside, True), (set(rank_of.values()) - inside, False)):
-            yield (
-                ranks,
-                sum(
-                    min(link.bandwidth, port_gbs[src], port_gbs[dst])
-                    for link in topology.links
-                    for src, dst in link.directions()
-                    if (src in nodes, dst in nodes) == (leaves, not leaves)
-                ),
-            )
+        yield inside, _rate_gbs(topology, nodes)
+        yield set(rank_of.values()) - inside, _rate_gbs(topology, nodes, inward=True)
+
+
+def _rate_gbs(topology: Topology, nodes: set[str], *, inward: bool = False) -> float:
+    """GB/s of the links out of ``nodes``, or into them."""
+    port_gbs = {node.id: node.port_gbs or float("inf") for node in topology.nodes}
+    return sum(
+        min(link.bandwidth, port_gbs[src], port_gbs[dst])
+        for link in topology.links
+        for src, dst in link.directions()
+        if (src in nodes, dst in nodes) == (not inward, inward)
+    )

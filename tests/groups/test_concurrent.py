@@ -73,6 +73,17 @@ def test_the_joint_bound_of_one_group_is_its_own_and_of_more_what_their_hosts_se
         assert four == pytest.approx(2 * alone, rel=0.01)  # two NICs
 
 
+def test_hosts_send_an_array_twice_but_for_their_part_in_an_allreduce() -> None:
+    """Four groups of four hosts with a NIC for two of them: 2 x 3/4 of two arrays a NIC."""
+    topology = join(load_profile("v100x4"), 4)
+    groups = megatron_groups("tp=4", topology.ranks).kind("dp").groups
+    two, four = (
+        joint_bound_us(topology, [group[:hosts] for group in groups], "allreduce", 1 << 28)
+        for hosts in (2, 4)
+    )
+    assert four == pytest.approx(1.5 * two, rel=0.01)
+
+
 def test_what_must_enter_a_host_bounds_an_allgather_as_what_leaves_it_a_reduce_scatter() -> None:
     topology = join(load_profile("v100x4"), 4)
     groups = megatron_groups("tp=4", topology.ranks).kind("dp").groups
