@@ -78,7 +78,7 @@ def test_hosts_send_an_array_twice_but_for_their_part_in_an_allreduce() -> None:
     topology = join(load_profile("v100x4"), 4)
     groups = megatron_groups("tp=4", topology.ranks).kind("dp").groups
     two, four = (
-        joint_bound_us(topology, [group[:hosts] for group in groups], "allreduce", 1 << 28)
+        joint_bound_us(topology, tuple(group[:hosts] for group in groups), "allreduce", 1 << 28)
         for hosts in (2, 4)
     )
     assert four == pytest.approx(1.5 * two, rel=0.01)
