@@ -157,7 +157,7 @@ def at_efficiency(topology: Topology) -> Topology:
 
 
 def print_layouts() -> None:
-    """Print the times of groups of layouts on machines: NCCL's, and of tables tuned two ways."""
+    """Print the times of groups on machines: NCCL's, and of tables tuned alone or at once."""
     rows: list[list[object]] = []
     gains, regrets, near, carried, slower = [], [], [], [], 0
     for profile in MACHINES:
