@@ -39,7 +39,7 @@ from tuccl.units import format_bytes
 
 DATA = ROOT.parent / "shared/data/groups"
 PAIRS: Groups = tuple((local, local + 8) for local in range(8))
-MACHINES = tuple(sys.argv[1:]) or ("dgx-h100", "dgx-a100", "v100x4", "ndv2")
+MACHINES = ("dgx-h100", "dgx-a100", "v100x4", "ndv2")
 HOSTS = 4
 SIZES = (1 << 20, 16 << 20, 256 << 20)
 LEAST_SIZE_OF_BOUND = 256 << 20
@@ -160,7 +160,7 @@ def print_layouts() -> None:
     """Print the times of groups on machines: NCCL's, and of tables tuned alone or at once."""
     rows: list[list[object]] = []
     gains, regrets, near, carried, slower = [], [], [], [], 0
-    for profile in MACHINES:
+    for profile in sys.argv[1:] or MACHINES:
         topology = join(load_profile(profile), HOSTS)
         for layout, kind, groups, collective in calls(topology):
             orbits = group_orbits(topology, groups)
