@@ -75,6 +75,44 @@ void a_dependency_waits_for_its_step() {
   CHECK(near(simulate(p, {}, alone, m, 64).time_us, 2 * 3 + 0.25 + 3));
 }
 
+void calls_of_groups_share_a_link_as_flows_do() {
+  const Network net(4, {{"l", "nvlink", 20}},
+                    {{1, 3, {0}, 0.7, Transport::kP2p}, {0, 2, {0}, 0.7, Transport::kP2p}});
+  const Program p = one_way();
+  const double a = 1 << 20, b = 1 << 22;
+  const auto run = [&](double start_us, std::vector<int> other = {1, 3}) {
+    return simulate_groups({{.program = &p, .members = {0, 2}, .nbytes = 1 << 20},
+                            {.program = &p,
+                             .members = std::move(other),
+                             .knobs = {.buffer_bytes = 1 << 16},
+                             .nbytes = 1 << 22,
+                             .start_us = start_us}},
+                           net, {});
+  };
+  const GroupsResult at_once = run(0);
+  CHECK(near(at_once.calls_us[0], 0.7 + 2 * a / 20e3));
+  CHECK(near(at_once.calls_us[1], 0.7 + (a + b) / 20e3));
+  CHECK(at_once.time_us == at_once.calls_us[1]);
+  CHECK(near(at_once.resource_busy_us[0], (a + b) / 20e3));
+  const GroupsResult later = run(a / 2 / 20e3);  // half of the first has passed
+  CHECK(near(later.calls_us[0], 0.7 + 1.5 * a / 20e3));
+  CHECK(near(later.calls_us[1], 0.7 + (a + b) / 20e3));
+  const GroupsResult apart = run(1e6);
+  CHECK(near(apart.calls_us[0], 0.7 + a / 20e3));
+  CHECK(near(apart.calls_us[1], 1e6 + 0.7 + b / 20e3));
+
+  for (const std::vector<int>& members : {std::vector<int>{1}, {1, 1}, {1, 4}, {-1, 3}, {1, 3, 2}})
+    CHECK(refusal([&] { run(0, members); }).find("each once") != std::string::npos);
+  CHECK(refusal([&] { run(0, {3, 1}); }).find("no route from rank 3 to 1") != std::string::npos);
+  CHECK(refusal([&] { run(-1); }).find("start_us") == 0);
+  CHECK(!refusal([&] { simulate_groups({}, net, {}); }).empty());
+  Program strange = one_way();
+  strange.gpus[0].threadblocks[0].send_peer = 9;  // none of its ranks
+  CHECK(!refusal([&] {
+           simulate_groups({{.program = &strange, .members = {0, 2}, .nbytes = 64}}, net, {});
+         }).empty());
+}
+
 void what_cannot_run_is_refused_in_one_line() {
   const Network net = star(2, 10, 1);
   Program both_receive =
@@ -125,6 +163,7 @@ void small_chunks_merge() {
 }  // namespace tuccl
 
 int main() {
+  tuccl::calls_of_groups_share_a_link_as_flows_do();
   tuccl::an_ideal_link_is_alpha_plus_bytes_over_bandwidth();
   tuccl::simple_is_stored_and_forwarded_by_slice();
   tuccl::credits_bound_the_rate();
