@@ -13,8 +13,11 @@ from __future__ import annotations
 
 import csv
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from statistics import geometric_mean, median
+from typing import get_args
 
 import msgspec
 from report import ROOT, publish
@@ -24,17 +27,17 @@ from tuccl.errors import Infeasible
 from tuccl.groups.concurrent import (
     Choose,
     ConcurrentTime,
-    GroupExecutor,
     joint_bound_us,
     nccl_choice,
     table_choice,
     time_groups,
 )
 from tuccl.groups.equivalence import group_orbits
-from tuccl.groups.layout import Groups, megatron_groups, mesh_groups
-from tuccl.runtime import SimExecutor, Table
-from tuccl.topology import Topology, join, keep_gpus, load_profile, machine_of
-from tuccl.tuning import TuneOptions, tune
+from tuccl.groups.layout import Groups, ProcessGroups, megatron_groups, mesh_groups
+from tuccl.runtime import NCCL_VERSION, Table
+from tuccl.topology import Topology, join, load_profile, machine_of
+from tuccl.tuning import TuneOptions
+from tuccl.tuning.job_search import Concurrent, tune_job
 from tuccl.units import format_bytes
 
 DATA = ROOT.parent / "shared/data/groups"
@@ -43,7 +46,7 @@ MACHINES = ("dgx-h100", "dgx-a100", "v100x4", "ndv2")
 HOSTS = 4
 SIZES = (1 << 20, 16 << 20, 256 << 20)
 LEAST_SIZE_OF_BOUND = 256 << 20
-VERSION = "2.27"
+VERSION = NCCL_VERSION
 
 
 def timed(
@@ -110,8 +113,8 @@ def print_mi300x() -> None:
     print(f"{close} of {len(rows)} sizes within 20 %")
 
 
-def calls(topology: Topology) -> Iterator[tuple[str, str, Groups, str]]:
-    """Yield (layout, kind, groups, collective) for a machine."""
+def calls(topology: Topology) -> Iterator[tuple[str, ProcessGroups, str, str]]:
+    """Yield (layout, its groups, kind, collective) for a machine."""
     host = topology.ranks // len(topology.hosts)
     layouts = {
         f"tp={host}": ("dp:allreduce", "dp:reduce-scatter", "dp:allgather", "tp:allreduce"),
@@ -122,22 +125,22 @@ def calls(topology: Topology) -> Iterator[tuple[str, str, Groups, str]]:
         job = megatron_groups(layout, topology.ranks)
         for name in names:
             kind, collective = name.split(":")
-            yield layout, kind, job.kind(kind).groups, collective
+            yield layout, job, kind, collective
     mesh = f"replicate={len(topology.hosts)},shard={host}"
-    yield mesh, "replicate", mesh_groups(mesh, topology.ranks).kind("replicate").groups, "allreduce"
+    yield mesh, mesh_groups(mesh, topology.ranks), "replicate", "allreduce"
 
 
 def tables_of(
-    topology: Topology, groups: Groups, orbits: list[list[int]], collective: str, company: bool
+    topology: Topology, job: ProcessGroups, kind: str, collective: str, concurrent: Concurrent
 ) -> dict[Topology, Table]:
-    """Return a tuned table for each orbit's part, timed alone or with all groups at once."""
-    found: dict[Topology, Table] = {}
-    for orbit in orbits:
-        part = keep_gpus(topology, groups[orbit[0]])
-        on = GroupExecutor(topology, groups, orbit) if company else SimExecutor(part)
+    """Return a tuned table for each part of the groups of a kind that are alike."""
+    with tempfile.TemporaryDirectory() as place:
         options = TuneOptions(nccl_version=VERSION)
-        found[part] = tune(part, collective, SIZES, lambda _, on=on: on, options)  # type: ignore[misc]
-    return found
+        call = [(kind, collective)]
+        _, tables = tune_job(
+            topology, job, call, SIZES, options, path=Path(place, "job"), concurrent=concurrent
+        )
+    return {table.topology: table for table in tables}
 
 
 def at_efficiency(topology: Topology) -> Topology:
@@ -162,13 +165,14 @@ def print_layouts() -> None:
     gains, regrets, near, carried, slower = [], [], [], [], 0
     for profile in sys.argv[1:] or MACHINES:
         topology = join(load_profile(profile), HOSTS)
-        for layout, kind, groups, collective in calls(topology):
+        for layout, job, kind, collective in calls(topology):
+            groups = job.kind(kind).groups
             orbits = group_orbits(topology, groups)
             name = [f"{HOSTS}x {profile}", layout, f"{kind}:{collective}"]
             try:
                 arms = [nccl_choice(VERSION)]
-                for company in (False, True):
-                    tables = tables_of(topology, groups, orbits, collective, company)
+                for concurrent in get_args(Concurrent):
+                    tables = tables_of(topology, job, kind, collective, concurrent)
                     arms.append(table_choice(tables, VERSION))
             except Infeasible as error:
                 rows.append([*name, "all", *["-"] * 8, str(error)[:40]])

@@ -59,7 +59,7 @@ def tuned(folder: Path, topology: Topology, groups: ProcessGroups, arm: str) -> 
         kept = tuple(
             msgspec.structs.replace(
                 each,
-                candidates=tuple(c for c in each.candidates if c.program) + (each.default,),
+                candidates=(*(c for c in each.candidates if c.program), each.default),
             )
             for each in table.entries
         )
@@ -148,8 +148,8 @@ class Rank:
                 times = self.compared(kind, collective, nbytes // 4, beside)
                 middle = {arm: median(each) for arm, each in times.items()}
                 spread = {arm: (max(t) - min(t)) / middle[arm] for arm, t in times.items()}
-                for arm in gains:
-                    gains[arm].append(middle[arm] / middle["at once"])
+                for arm, found in gains.items():
+                    found.append(middle[arm] / middle["at once"])
                 shown = [f"{middle[arm]:.1f} {spread[arm]:.0%}" for arm in ARMS]
                 ratios = [f"{middle[arm] / middle['at once']:.2f}" for arm in ARMS[1:]]
                 name = [f"{kind}:{collective}", format_bytes(nbytes), "yes" if beside else "no"]
@@ -164,6 +164,7 @@ class Rank:
         self.dist.destroy_process_group()
 
     def by_program(self, kind: str) -> str:
+        """Return how many calls so far ran a program, of all, by each arm that has tables."""
         counts = [self.groups[kind, arm].counts for arm in ARMS[:2]]  # type: ignore[attr-defined]
         return " ".join(f"{c['program']}/{c['program'] + c['gloo']}" for c in counts)
 

@@ -14,7 +14,14 @@ from tuccl.errors import Infeasible, InputError
 from tuccl.groups.equivalence import group_hops
 from tuccl.groups.layout import Groups
 from tuccl.program import Knobs, Program
-from tuccl.runtime import NCCL_VERSION, ConfiguredProgram, SimExecutor, Table, time_baseline
+from tuccl.runtime import (
+    NCCL_VERSION,
+    Candidate,
+    ConfiguredProgram,
+    SimExecutor,
+    Table,
+    time_baseline,
+)
 from tuccl.runtime.baseline import time_nccl
 from tuccl.runtime.executors.executor import Call, StepLoop, Timing
 from tuccl.runtime.executors.sim import GroupCall, timing_of
@@ -157,18 +164,23 @@ def table_choice(tables: Mapping[Topology, Table], version: str = NCCL_VERSION) 
     """
 
     def choose(part: Topology, collective: str, nbytes: int) -> ConfiguredProgram:
-        table = tables[part]
-        candidate = table.select(collective, nbytes).candidate
-        program = table.program(candidate)
-        if program is not None and candidate.knobs is not None:
-            return ConfiguredProgram(program, candidate.knobs.knobs, name=candidate.name)
-        if candidate.nccl is not None:
-            call = Collective(collective, part.ranks)
-            executor = SimExecutor(part)
-            return time_nccl(executor, part, call, nbytes, candidate.nccl, version=version)
-        return nccl_choice(version)(part, collective, nbytes)
+        candidate = tables[part].select(collective, nbytes).candidate
+        return candidate_run(tables[part], candidate, collective, nbytes, version)
 
     return choose
+
+
+def candidate_run(
+    table: Table, candidate: Candidate, collective: str, nbytes: int, version: str
+) -> ConfiguredProgram:
+    """Return what a candidate of a table runs for a call; ``version`` is that of NCCL's own."""
+    part, program = table.topology, table.program(candidate)
+    if program is not None and candidate.knobs is not None:
+        return ConfiguredProgram(program, candidate.knobs.knobs, name=candidate.name)
+    if candidate.nccl is not None:
+        call = Collective(collective, part.ranks)
+        return time_nccl(SimExecutor(part), part, call, nbytes, candidate.nccl, version=version)
+    return nccl_choice(version)(part, collective, nbytes)
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
+
+import msgspec
 
 from tuccl.errors import InputError
 from tuccl.files import printable_path
@@ -14,9 +17,12 @@ from tuccl.groups.concurrent import GroupExecutor, group_call, nccl_choice
 from tuccl.groups.equivalence import group_key, group_orbits
 from tuccl.groups.job import TABLES_NAME, JobEntry, JobTables, is_job, load_job, save_job
 from tuccl.groups.layout import ProcessGroups
+from tuccl.runtime import LookupTable, save_table
 from tuccl.runtime.executors.sim import GroupCall
+from tuccl.runtime.nccl.versions import nccl_release
 from tuccl.topology import Topology, keep_gpus
 from tuccl.topology.machines import as_topology
+from tuccl.tuning.family_round import family_round
 from tuccl.tuning.joint_search import Progress, no_progress, tune
 from tuccl.tuning.options import TuneOptions
 from tuccl.tuning.tuned_table import TunedTable
@@ -68,40 +74,61 @@ def tune_job(
     entries = _entries_to_keep(folder, topology, groups)
     company = [c for each in beside for c in _company(topology, groups, *each, options)]
     words = tuple(f"{kind}:{name}={format_bytes(size_bytes(n))}" for kind, name, n in beside)
-    tables = []
+    tuned = []
     for name in dict.fromkeys(kind for kind, _ in calls):
         kind = groups.kind(name)
+        orbits = group_orbits(topology, kind.groups)
         collectives = list(dict.fromkeys(each for of, each in calls if of == name))
-        for orbit in group_orbits(topology, kind.groups):
-            key = group_key(topology, kind.groups, orbit[0])
-            family = kind.groups if concurrent == "kind" else (kind.groups[orbit[0]],)
-            mine = orbit if concurrent == "kind" else [0]
-            executor = GroupExecutor(topology, family, mine, company)
-            place = folder / TABLES_NAME / f"{name}-{orbit[0]}"
-            _check_company(place, entries, executor.concurrent, words)
-            table = tune(
-                keep_gpus(topology, kind.groups[orbit[0]]),
-                collectives,
-                sizes,
-                lambda _, executor=executor: executor,  # type: ignore[misc]
-                options,
-                path=place,
-                progress=partial(_of_kind, progress, name),
+        tables, made = [], []
+        for orbit in orbits:
+            alone = concurrent == "none"
+            executor = GroupExecutor(
+                topology,
+                (kind.groups[orbit[0]],) if alone else kind.groups,
+                [0] if alone else orbit,
+                company,
             )
-            tables.append(table)
             entry = JobEntry(
                 kind=name,
                 groups=tuple(orbit),
-                key=key,
-                table=table.folder.name,
-                checksum=table.lookup.checksum,
+                key=group_key(topology, kind.groups, orbit[0]),
+                table=f"{name}-{orbit[0]}",
+                checksum="",
                 concurrent=executor.concurrent,
                 beside=words,
             )
-            entries = [e for e in entries if e.table != entry.table] + [entry]
-            job = JobTables(folder, groups, topology, tuple(entries))
-            save_job(job)  # an interrupt keeps the tables that are finished
-    return job, tables
+            _check_company(folder, entries, entry)
+            tables.append(
+                tune(
+                    keep_gpus(topology, kind.groups[orbit[0]]),
+                    collectives,
+                    sizes,
+                    lambda _, executor=executor: executor,  # type: ignore[misc]
+                    options,
+                    path=folder / TABLES_NAME / entry.table,
+                    progress=partial(_of_kind, progress, name),
+                )
+            )
+            made.append(entry)
+        if len(orbits) > 1 and concurrent == "kind":
+            version = nccl_release(options.nccl_version)
+            lookups = family_round(topology, kind.groups, orbits, tables, company, version)
+            tables = [_saved(*each) for each in zip(tables, lookups, strict=True)]
+        tuned += tables
+        made = [
+            msgspec.structs.replace(entry, checksum=table.lookup.checksum)
+            for entry, table in zip(made, tables, strict=True)
+        ]
+        entries = [e for e in entries if e.table not in {each.table for each in made}] + made
+        job = JobTables(folder, groups, topology, tuple(entries))
+        save_job(job)  # an interrupt keeps the kinds that are finished
+    return job, tuned
+
+
+def _saved(table: TunedTable, lookup: LookupTable) -> TunedTable:
+    """Save a table with its candidates in another order."""
+    sealed = save_table(lookup, table.folder, table.topology, table.files)
+    return replace(table, lookup=sealed)
 
 
 def _of_kind(progress: Progress, kind: str, done: int, total: int, task: str) -> None:
@@ -131,16 +158,16 @@ def _entries_to_keep(folder: Path, topology: Topology, groups: ProcessGroups) ->
     return []
 
 
-def _check_company(
-    place: Path, entries: Sequence[JobEntry], concurrent: int, beside: tuple[str, ...]
-) -> None:
+def _check_company(folder: Path, entries: Sequence[JobEntry], mine: JobEntry) -> None:
     """Refuse to add to a table that was tuned in other company: its times would not compare."""
     for entry in entries:
-        if entry.table == place.name and (entry.concurrent, entry.beside) != (concurrent, beside):
+        company = entry.concurrent, entry.beside
+        if entry.table == mine.table and company != (mine.concurrent, mine.beside):
             raise InputError(
-                f"{printable_path(place)}: was tuned with {entry.concurrent} groups of the kind at "
-                f"once beside {', '.join(entry.beside) or 'no others'}; do the same, or name "
-                "another folder for the job"
+                f"{printable_path(folder / TABLES_NAME / entry.table)}: was tuned with "
+                f"{entry.concurrent} groups of the kind at once beside "
+                f"{', '.join(entry.beside) or 'no others'}; do the same, or name another folder "
+                "for the job"
             )
 
 
