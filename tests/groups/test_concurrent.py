@@ -164,6 +164,25 @@ def test_kinds_on_the_same_gpus_slow_each_other() -> None:
     assert max(tp, dp) <= sum(alone)
 
 
+def test_nvls_runs_beside_calls_of_other_kinds() -> None:
+    """Its programs have ranks in the switch, and blocks that are parts of one of NCCL's."""
+    topology = join(load_profile("dgx-h100"), 2)
+    job, executor = megatron_groups("tp=8", 16), SimExecutor(topology)
+    calls = []
+    for kind, nbytes in (("tp", 1 << 28), ("dp", 1 << 24)):
+        groups = job.kind(kind).groups
+        own = nccl_choice()(keep_gpus(topology, groups[0]), "allreduce", nbytes)
+        calls += [group_call(own, group, nbytes) for group in groups]
+    assert calls[0].loop.multicast and not calls[-1].loop.multicast
+    alone = load_profile("dgx-h100")
+    [nvls] = executor.time_groups(calls[:1])
+    assert nvls == pytest.approx(
+        nccl_choice()(alone, "allreduce", 1 << 28).on(SimExecutor(alone), 1 << 28).us, rel=1e-9
+    )
+    together = executor.time_groups(calls)
+    assert min(together[:2]) >= nvls * (1 - 1e-9)
+
+
 def test_calls_that_no_gpu_can_hold_at_once_are_refused() -> None:
     host = load_profile("v100x4")
     own = default(host, "alltoall")

@@ -119,10 +119,13 @@ class Simulation {
     return finished(run_);
   }
 
-  /// Whether all calls have as many passes, which `extrapolated` wants.
+  /// Whether all calls have as many passes and begin together, which `extrapolated` wants.
   bool in_step() const {
+    const double begin_us = graph_.calls.front().begin_us;
     return std::all_of(all_passes_.begin(), all_passes_.end(),
-                       [&](const sim::Passes& p) { return p == passes_; });
+                       [&](const sim::Passes& p) { return p == passes_; }) &&
+           std::all_of(graph_.calls.begin(), graph_.calls.end(),
+                       [&](const sim::CallCosts& c) { return c.begin_us == begin_us; });
   }
 
   /// Time grows linearly with the number of passes once the pipeline is full,
@@ -303,7 +306,7 @@ void check_members(const GroupCall& call, int ranks) {
 /// Throws InputError where the calls' thread blocks cannot be on a GPU at once.
 void check_resident(const sim::TransferGraph& graph, const MachineClass& machine, int ranks) {
   std::vector<int> blocks(ranks, 0);
-  for (const sim::Block& b : graph.blocks) ++blocks[b.gpu];
+  for (const sim::Block& b : graph.blocks) blocks[b.gpu] += graph.calls[b.call].resident;
   const auto most = std::max_element(blocks.begin(), blocks.end());
   if (machine.sm_count > 0 && *most > machine.sm_count)
     throw InputError("gpu " + std::to_string(most - blocks.begin()) + ": " + std::to_string(*most) +

@@ -70,6 +70,7 @@ class Compiler {
     c.line_bytes = kWarp * trip_bytes_per_thread(k.protocol) * speed_ / costs_.speed(kWarp);
     c.net_message_us = machine_.net_message_us * (simple ? kSimpleMessage : 1);
     c.net_ready_us = machine_.net_latency_us + (ll ? machine_.net_ll_us : 0);
+    c.resident = !switch_reduces_;
     graph_.calls.push_back(c);
     graph_.nic_switch_us = machine_.nic_switch_us;
     cut_through_ = !simple;

@@ -50,6 +50,7 @@ struct CallCosts {
   double net_message_us = 0;
   double net_ready_us = 0;  ///< Written by the GPU to taken by the proxy.
   double begin_us = 0;      ///< When its thread blocks begin.
+  bool resident = true;     ///< Each of its thread blocks holds an SM; NVLS's are parts of one.
 };
 
 struct Block {
