@@ -15,6 +15,7 @@ from tuccl.groups.layout import (
     mesh_groups,
     read_groups,
 )
+from tuccl.groups.traces import trace_groups
 from tuccl.topology import Topology
 
 
@@ -29,6 +30,11 @@ def add_layout(parser: argparse.ArgumentParser, *, required: bool) -> None:
         "--mesh", metavar="M", help="PyTorch's DeviceMesh, as dp=4,tp=8: the last is fastest"
     )
     source.add_argument("--groups", metavar="FILE", help="a file that -o has written")
+    source.add_argument(
+        "--trace",
+        metavar="FILE,...",
+        help="PyTorch execution traces of the job, of all ranks whose groups matter",
+    )
     group.add_argument(
         "--order",
         metavar="AXES",
@@ -39,7 +45,8 @@ def add_layout(parser: argparse.ArgumentParser, *, required: bool) -> None:
 
 def has_layout(args: argparse.Namespace) -> bool:
     """Return whether the arguments name groups."""
-    return any(each is not None for each in (args.layout, args.mesh, args.groups))
+    sources = args.layout, args.mesh, args.groups, args.trace
+    return any(each is not None for each in sources)
 
 
 def groups_of(args: argparse.Namespace, topology: Topology) -> ProcessGroups:
@@ -48,6 +55,8 @@ def groups_of(args: argparse.Namespace, topology: Topology) -> ProcessGroups:
         return megatron_groups(args.layout, topology.ranks, args.order)
     if args.mesh is not None:
         return mesh_groups(args.mesh, topology.ranks)
+    if args.trace is not None:
+        return trace_groups(args.trace.split(","), topology.ranks)
     job = read_groups(args.groups)
     if job.ranks != topology.ranks:
         raise InputError(f"{args.groups}: of {job.ranks} ranks; the machine has {topology.ranks}")

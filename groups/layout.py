@@ -33,6 +33,9 @@ _EXPERT = {
     "edp": (("dp",), "EXPERT_DATA_PARALLEL_GROUP"),
 }
 
+MEGATRON_KINDS = {**_DENSE, **_EXPERT}
+"""Kinds by name: the axes that a group spans, and Megatron's description."""
+
 Groups = tuple[tuple[int, ...], ...]
 
 

@@ -37,11 +37,24 @@ class _Trace(msgspec.Struct):
     nodes: list[_Node]
 
 
-class _Group(msgspec.Struct):
+class TraceGroup(msgspec.Struct):
+    """A process group as a trace lists it; ``ranks`` may be missing."""
+
     pg_name: str | int = ""
     pg_id: str | int = ""
+    pg_desc: str = ""
     ranks: list[int] = []
     group_size: int = 0
+
+    @property
+    def name(self) -> str:
+        """Its name in the calls."""
+        return str(self.pg_name or self.pg_id)
+
+    @property
+    def size(self) -> int:
+        """The number of its ranks, 0: not known."""
+        return self.group_size or len(self.ranks)
 
 
 def calls_of_execution_trace(text: bytes, where: str) -> list[Call]:
@@ -57,26 +70,41 @@ def calls_of_execution_trace(text: bytes, where: str) -> list[Call]:
         pytorch torch/csrc/profiler/standalone/execution_trace_observer.cpp, and
         torch/csrc/distributed/c10d/ParamCommsUtils.hpp.
     """
+    nodes = _nodes(text, where)
     try:
-        nodes = msgspec.json.decode(text, type=_Trace).nodes
-        groups = dict(_groups(nodes))
-        calls = [_call(node, groups) for node in nodes if node.name == _COMMUNICATION]
+        sizes = {group.name: group.size for group in _groups(nodes)}
+        calls = [_call(node, sizes) for node in nodes if node.name == _COMMUNICATION]
     except (msgspec.DecodeError, RecursionError) as error:
         raise InputError(f"{where}: {error}; expected a PyTorch execution trace") from None
     return [call for call in calls if call is not None]
 
 
-def _groups(nodes: list[_Node]) -> Iterator[tuple[str, int]]:
-    """The ranks of each process group by its name; a list that was cut short says nothing."""
+def groups_of_execution_trace(text: bytes, where: str) -> list[TraceGroup]:
+    """Return the process groups that one rank's trace lists, which are those that it is in.
+
+    Raises:
+        InputError: it is no such trace; names ``where``.
+    """
+    return list(_groups(_nodes(text, where)))
+
+
+def _nodes(text: bytes, where: str) -> list[_Node]:
+    try:
+        return msgspec.json.decode(text, type=_Trace).nodes
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"{where}: {error}; expected a PyTorch execution trace") from None
+
+
+def _groups(nodes: list[_Node]) -> Iterator[TraceGroup]:
+    """The process groups of a trace; a list that was cut short says nothing."""
     for node in nodes:
         if node.name != _GROUPS:
             continue
         for value in _values(node.inputs):
             try:
-                groups = msgspec.json.decode(str(value), type=list[_Group])
+                yield from msgspec.json.decode(str(value), type=list[TraceGroup])
             except msgspec.DecodeError:
                 continue
-            yield from ((str(g.pg_name or g.pg_id), g.group_size or len(g.ranks)) for g in groups)
 
 
 def _values(raw: msgspec.Raw) -> list[object]:
