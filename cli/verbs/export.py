@@ -14,6 +14,8 @@ from tuccl.cli.arguments import (
 )
 from tuccl.cli.output import print_json, warn
 from tuccl.errors import InputError
+from tuccl.groups.export import export_job
+from tuccl.groups.job import is_job, load_job
 from tuccl.program import read_program
 from tuccl.runtime.export import export, export_switch
 
@@ -22,7 +24,11 @@ EXAMPLE = "tuccl export table/ --dialect executor -o algorithms/"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.add_argument("table", metavar="TABLE", help="a table; for mscclpp a program's XML too")
+    parser.add_argument(
+        "table",
+        metavar="TABLE",
+        help="a table, or a job's tables (nccl, ncclx); mscclpp: a program's XML",
+    )
     parser.add_argument(
         "--dialect",
         default="executor",
@@ -64,6 +70,8 @@ def run(args: argparse.Namespace) -> int:
         collectives = collectives_of(args.switch)
         topology = topology_of(args.table)
         exported = export_switch(topology, collectives, out, share_scratch=share_scratch)
+    elif is_job(path):
+        exported = export_job(load_job(path), args.dialect, out)
     else:
         is_program = path.is_file() and args.dialect == "mscclpp"
         exported = export(

@@ -103,7 +103,7 @@ def export(
     stored = (source if isinstance(source, Table) else load_table(source)).preferring(prefer)
     _check_kind(stored, dialect)
     if dialect in CSV_FILES:
-        return _export_csv(stored, dialect, out)
+        return export_csv([stored], dialect, out)
     if dialect == "mscclpp":
         return _export_plans(stored, out, share_scratch)
     chosen = export_rules(stored, dialect)
@@ -144,11 +144,25 @@ def _check_kind(stored: Table, dialect: str) -> None:
         raise InputError(f"{stored.folder}: holds {holds}; expected --dialect {expected}")
 
 
-def _export_csv(stored: Table, dialect: str, out: Path) -> Export:
-    name = CSV_FILES[dialect]
-    _put(out, {name: csv_text(stored.lookup, dialect).encode()})
-    notes = tuple(csv_notes(stored.lookup, dialect))
-    return Export((out / name,), notes, {}, stored.lookup.signature)
+def export_csv(tables: Sequence[Table], dialect: str, path: str | os.PathLike[str]) -> Export:
+    """Write tables of NCCL's own choices, each for its number of hosts and ranks, as one file.
+
+    Args:
+        tables: One for a shape.
+        dialect: ``nccl`` or ``ncclx``, as for `export`.
+        path: The folder.
+
+    Raises:
+        InputError: a table has programs, or ``path`` holds something else.
+    """
+    out = Path(path)
+    _check_target(out)
+    for stored in tables:
+        _check_kind(stored, dialect)
+    lookups, name = [stored.lookup for stored in tables], CSV_FILES[dialect]
+    _put(out, {name: csv_text(lookups, dialect).encode()})
+    notes = dict.fromkeys(note for lookup in lookups for note in csv_notes(lookup, dialect))
+    return Export((out / name,), tuple(notes), {}, lookups[0].signature if lookups else "")
 
 
 def _export_plans(stored: Table, out: Path, share_scratch: bool) -> Export:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from tuccl.runtime.nccl.knobs import NcclKnobs
@@ -57,15 +57,20 @@ def _follows(last: Line, line: Line) -> bool:
     return joined == (line.collective, line.min_bytes, line.knobs)
 
 
-def csv_text(table: LookupTable, dialect: str) -> str:
+def csv_text(tables: Iterable[LookupTable], dialect: str) -> str:
     """Return the file for ``nccl`` (NVIDIA's example tuner) or ``ncclx`` (the tuner in NCCLX).
 
-    Both take the first line that fits. Lines hold on as many hosts and ranks as the table's; those
-    for ``nccl`` for single operations without registered buffers.
+    Both take the first line that fits. Lines hold on as many hosts and ranks as their table's;
+    those for ``nccl`` for single operations without registered buffers.
     """
     written: Callable[[Line, LookupTable], str | None]
     written = _nccl_line if dialect == "nccl" else _ncclx_line
-    lines = [text for line in csv_lines(table) if (text := written(line, table)) is not None]
+    lines = [
+        text
+        for table in tables
+        for line in csv_lines(table)
+        if (text := written(line, table)) is not None
+    ]
     return "".join(f"{text}\n" for text in (f"# {_HEADERS[dialect]}", *lines))
 
 

@@ -12,6 +12,7 @@ from tuccl.errors import InputError, TucclError
 from tuccl.eval.compare_groups import compare_groups
 from tuccl.groups.concurrent import candidate_run, group_call, table_choice
 from tuccl.groups.equivalence import group_orbits
+from tuccl.groups.export import export_job
 from tuccl.groups.job import JOB_NAME, JobEntry, JobTables, load_job, save_job
 from tuccl.groups.layout import Kind, ProcessGroups, megatron_groups
 from tuccl.runtime import SimExecutor
@@ -211,3 +212,33 @@ def test_the_verbs_tune_compare_and_explain_a_job(tuccl: Tuccl, tmp_path: Path) 
         refused = tuccl(*bad)
         assert refused.code == 2 and why in refused.err, (bad, refused.err)
         assert len(refused.err.strip().splitlines()) == 1, refused.err
+
+
+def lines_of(folder: Path, name: str = "nccl_tuner.csv") -> list[str]:
+    return (folder / name).read_text().splitlines()[1:]
+
+
+def test_choices_are_exported_by_shape_where_all_groups_of_the_shape_agree(
+    tmp_path: Path, tuccl: Tuccl
+) -> None:
+    machine, options = join(load_profile("v100x4"), 4), TuneOptions(budget=10, dialect="nccl")
+    groups = megatron_groups("tp=4,pp=2", 16)  # dp and pp: two ranks on two hosts
+    place = tmp_path / "job"
+    tune_job(machine, groups, [("tp", "allreduce"), ("dp", "allreduce")], "1M", options, path=place)
+    found = tuccl("export", place, "--dialect", "nccl", "-o", tmp_path / "some")
+    assert found.code == 0
+    assert "2 ranks on 2 hosts (dp, pp): left to NCCL, since some of them have no t" in found.err
+    assert {line.split(",")[6:8] == ["1", "4"] for line in lines_of(tmp_path / "some")} == {True}
+    job, _ = tune_job(machine, groups, [("pp", "allreduce")], "16M", options, path=place)
+    exported = export_job(job, "nccl", tmp_path / "other")
+    assert any("since their tables differ" in note for note in exported.notes)
+    both = [("pp", "allreduce"), ("dp", "allreduce"), ("tp", "allreduce")]
+    whole, _ = tune_job(machine, groups, both, ["1M", "16M"], options, path=tmp_path / "whole")
+    exported = export_job(whole, "ncclx", tmp_path / "all")
+    shapes = {
+        tuple(line.rsplit(",", 3)[1:3]) for line in lines_of(tmp_path / "all", "ncclx_tuner.csv")
+    }
+    assert shapes == {("1", "4"), ("2", "1")}
+    assert not any("left to NCCL" in note for note in exported.notes)
+    refused = tuccl("export", place, "--dialect", "executor", "-o", tmp_path / "x")
+    assert refused.code == 2 and "exported by shape as nccl or ncclx" in refused.err
