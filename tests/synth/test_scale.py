@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from dataclasses import replace
 from fractions import Fraction
 
@@ -12,13 +13,14 @@ import pytest
 from reference_fabrics import a100_pod, any_fabric, random_fabric, torus
 from tuccl.errors import InputError
 from tuccl.planners import diameter, group_cuts
-from tuccl.program import Knobs, Program, verify
+from tuccl.program import Gpu, Knobs, Program, verify
 from tuccl.simulation import simulate
 from tuccl.sketches import candidate_sketches, full_mesh
 from tuccl.sketches.rails import rails
 from tuccl.synth import Collective, Problem, Schedule, bound, lower, make_schedule
 from tuccl.synth.bounds.link_load import fraction_of_bound
-from tuccl.synth.lowering.rotation import period
+from tuccl.synth.lowering.limits import limits_of
+from tuccl.synth.lowering.rotation import period, rotated_gpus
 from tuccl.synth.model.certificate import verify_schedule
 from tuccl.synth.model.network import sketch_network
 from tuccl.synth.packing.hierarchical import hierarchical_trees, rails_of
@@ -82,6 +84,30 @@ def test_a_turned_program_is_the_one_lowered_whole(name: str) -> None:
         assert sorted((b.send_peer, b.recv_peer, b.channel) for b in one.threadblocks) == sorted(
             (b.send_peer, b.recv_peer, b.channel) for b in other.threadblocks
         )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_period_that_needs_more_channels_is_rotated_too(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where connections have too many steps, the period's are dealt out to more channels."""
+    t = pairs_of_gpus(40)
+    schedule, one_channel = made(t, name)
+    limits = replace(limits_of("executor"), steps=one_channel.max_steps - 1)
+    module = sys.modules[lower.__module__]
+    monkeypatch.setattr(module, "limits_of", lambda dialect: limits)
+    lowered: list[int] = []
+
+    def whole(form: Schedule, first: list[Gpu]) -> list[Gpu]:
+        lowered.append(form.hints.rotation)
+        return rotated_gpus(form, first)
+
+    monkeypatch.setattr(module, "rotated_gpus", whole)
+    program = lower(schedule)
+    assert lowered[-1] == schedule.hints.rotation
+    assert program.nchannels > one_channel.nchannels
+    assert program.max_steps < one_channel.max_steps
+    assert verify(program, "executor", 0).ok
 
 
 def test_rotating_ranks_rotates_the_trees() -> None:
