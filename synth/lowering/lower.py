@@ -22,7 +22,7 @@ from tuccl.synth.lowering.rewrites import (
     spread_peers,
     sums_via_scratch,
 )
-from tuccl.synth.lowering.rotation import alike_channels, period, rotated_gpus
+from tuccl.synth.lowering.rotation import Wrapped, alike_channels, period, rotated_gpus
 from tuccl.synth.lowering.sends_first import earliest_sends
 from tuccl.synth.lowering.steps import gpus
 from tuccl.synth.model.certificate import verify_schedule
@@ -158,7 +158,7 @@ class _Shape:
         """
         hints = self.schedule.hints
         if hints.rotation and hints.split_send_recv:
-            with suppress(Infeasible):  # it is then lowered as a whole
+            with suppress(Wrapped):  # it is then lowered as a whole
                 return self.fitting(period(self.schedule))
         return self.fitting(merge_runs(replace(self.schedule, hints=replace(hints, rotation=0))))
 

@@ -10,6 +10,10 @@ from tuccl.program import Gpu, Step, ThreadBlock
 from tuccl.synth.model.schedule import Address, Schedule, Transfer
 
 
+class Wrapped(Infeasible):
+    """A run of chunks goes past the end of a buffer once it is rotated."""
+
+
 def period(schedule: Schedule) -> Schedule:
     """Return `schedule` with those transfers alone that touch its first `rotation` ranks.
 
@@ -48,7 +52,7 @@ def rotated_gpus(schedule: Schedule, first: list[Gpu]) -> list[Gpu]:
     """Return the ranks' GPUs from those of the first `rotation` ranks.
 
     Raises:
-        Infeasible: a run of chunks would begin at the end of a buffer and go on at its start.
+        Wrapped: a run of chunks would begin at the end of a buffer and go on at its start.
     """
     return [
         _Rotation(schedule, by).gpu(gpu)
@@ -107,5 +111,5 @@ class _Rotation:
             return offset
         rotated = (offset + self._chunks_on) % self._nchunks
         if rotated + count > self._nchunks:
-            raise Infeasible("a run of chunks would begin at the end and go on at the start")
+            raise Wrapped("a run of chunks would begin at the end and go on at the start")
         return rotated
