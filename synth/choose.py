@@ -215,7 +215,7 @@ class _Search:
             by_method.setdefault(program.method, program)
         for program in list(by_method.values())[:_VARIED_PROGRAMS]:
             fastest = program
-            others = (knobs.protocol for knobs in self.candidates.knobs)
+            others = self.other_protocols(program)
             for protocol in dict.fromkeys((program.knobs.protocol, *others)):
                 fastest = min(
                     fastest, self.climb(program, protocol) or fastest, key=lambda m: m.rank
@@ -226,6 +226,17 @@ class _Search:
             other = replace(hints, split_send_recv=not hints.split_send_recv)
             if not hints.sends_first:
                 self.attempt(replace(fastest.schedule, hints=other), fastest.sketch, fastest.knobs)
+
+    def other_protocols(self, program: SynthesizedProgram) -> list[str]:
+        """Return the protocols of all knobs; none for a large program where links are what counts.
+
+        Protocols with flags in their lines send more bytes, in more messages than can be simulated
+        in a moment.
+        """
+        large = len(program.schedule.transfers) >= _MANY_TRANSFERS
+        if large and self.target.favours_bandwidth(self.candidates.sketches[0]):
+            return []
+        return [knobs.protocol for knobs in self.candidates.knobs]
 
     def climb(self, start: SynthesizedProgram, protocol: str) -> SynthesizedProgram | None:
         """Return the fastest program of a schedule by a protocol: channels doubled, then halved."""
