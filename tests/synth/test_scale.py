@@ -281,3 +281,14 @@ def test_an_all_to_all_with_more_peers_than_blocks_says_so() -> None:
     problem = Problem(Collective("alltoall", t.ranks), rails(t), 1, 1 << 20, t)
     with pytest.raises(Infeasible, match="130 peers"):
         make_schedule(problem, "hierarchical2")
+
+
+def test_a_program_too_large_to_settle_has_a_time() -> None:
+    """Its first pass is dearer than what a simulation watches: the second still gives a pace."""
+    t = a100_pod(32)
+    sketch = rails(t)
+    problem = Problem(Collective("allgather", t.ranks), sketch, 1, 1 << 34, t)
+    program = lower(make_schedule(problem, "packing"), instances=4)
+    links = network(t, sketch.pairs)
+    result = simulate(program, Knobs("Simple", 4), links, load_machine("h100"), 1 << 34)
+    assert bound(t, problem.collective).time_us(1 << 34) < result.gpu_us < 1e6
