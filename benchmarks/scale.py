@@ -93,9 +93,7 @@ def main() -> None:
     """Print the chosen rows."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpus", default="64,256,512")
-    parser.add_argument(
-        "--collectives", default="allgather,reduce-scatter,allreduce,broadcast,alltoall"
-    )
+    parser.add_argument("--collectives", default="allgather,allreduce,alltoall")
     parser.add_argument("--search", action="store_true")
     args = parser.parse_args()
     print(_HEAD)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 
 Hops = Mapping[tuple[int, int], Hashable]
@@ -39,6 +40,45 @@ def host_classes(
         else:
             classes.append([number])
     return classes
+
+
+class HostSwaps:
+    """The swaps that take each host to the first of its class, by node id."""
+
+    def __init__(
+        self,
+        hosts: Mapping[str, str | None],
+        nodes: Mapping[str, Hashable],
+        hops: Mapping[tuple[str, str], Hashable],
+    ) -> None:
+        """Find the classes of a graph: the host of each node, its label, and that of each hop."""
+        number = {node: place for place, node in enumerate(nodes)}
+        members: dict[str, list[str]] = defaultdict(list)
+        for node, host in hosts.items():
+            if host is not None:
+                members[host].append(node)
+        self._hosts, self._members = hosts, members
+        self._place = {node: n for part in members.values() for n, node in enumerate(part)}
+        names = list(members)
+        classes = host_classes(
+            [[number[node] for node in members[host]] for host in names],
+            list(nodes.values()),
+            {(number[src], number[dst]): hop for (src, dst), hop in hops.items()},
+        )
+        self._first = {names[host]: names[part[0]] for part in classes for host in part}
+
+    def swapped(self, src: str, dst: str) -> tuple[str, str]:
+        """Return where a symmetry takes the two nodes that has `src` on the first of its class."""
+        host = self._hosts.get(src)
+        if host is None or self._hosts.get(dst) is None or (first := self._first[host]) == host:
+            return src, dst  # a switch between hosts may be one's own, which is swapped too
+        return self._image(src, host, first), self._image(dst, host, first)
+
+    def _image(self, node: str, one: str, other: str) -> str:
+        host = self._hosts.get(node)
+        if host == one:
+            return self._members[other][self._place[node]]
+        return self._members[one][self._place[node]] if host == other else node
 
 
 def _with_switches(

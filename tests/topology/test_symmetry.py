@@ -9,8 +9,8 @@ from itertools import permutations
 import msgspec
 import pytest
 
-from tuccl.topology import Topology, join, keep_gpus, load_profile, signature
-from tuccl.topology.symmetry import Hops, host_classes
+from tuccl.topology import Topology, all_paths, join, keep_gpus, load_profile, signature
+from tuccl.topology.symmetry import Hops, HostSwaps, host_classes
 
 
 def clusters() -> list[Topology]:
@@ -50,3 +50,12 @@ def test_hosts_change_places_with_their_own_switches() -> None:
     assert host_classes([[0], [1], [2]], nodes, hops | {(5, 6): 12}) == [[0, 1], [2]]
     assert host_classes([[0], [1], [2]], ["gpu", "GPU", *nodes[2:]], hops) == [[0, 2], [1]]
     assert host_classes([[0, 1], [2]], nodes, hops) == [[0], [1]]
+
+
+@pytest.mark.parametrize("topology", clusters(), ids=lambda t: t.name[:30])
+def test_paths_by_symmetry_are_those_of_every_host(
+    topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_symmetry = all_paths(msgspec.structs.replace(topology))
+    monkeypatch.setattr(HostSwaps, "swapped", lambda self, src, dst: (src, dst))
+    assert by_symmetry == all_paths(msgspec.structs.replace(topology))
