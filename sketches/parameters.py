@@ -307,13 +307,13 @@ class SketchSpace:
         return replace(sketch, relays={}) if parameters.free else sketch
 
 
-def with_chunks(sketch: Sketch, nbytes: int) -> Sketch:
+def with_chunks(sketch: Sketch, nbytes: int, *, symmetry_known: bool = False) -> Sketch:
     """Return `sketch` with its symmetries, and with the chunks that suit `nbytes`."""
     share = max(1, nbytes // sketch.ranks)
     chunks = 2 if nbytes >= NVLINK_FIRST_BYTES else 1
     return replace(
         sketch,
-        symmetry=symmetries(sketch),
+        symmetry=sketch.symmetry if symmetry_known else symmetries(sketch),
         chunks_per_rank=aligned_chunks(share, chunks, PACKET_BYTES),
         align_bytes=PACKET_BYTES,
     )

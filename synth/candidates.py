@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from tuccl.errors import Infeasible
 from tuccl.program import Knobs, Program
 from tuccl.simulation import MachineClass, Network, simulate
 from tuccl.sketches import Sketch
+from tuccl.sketches.parameters import MOST_MESHED
 from tuccl.synth.bounds.bound import bound
 from tuccl.synth.bounds.hops import fewest_hops, longest_chain
 from tuccl.synth.bounds.link_load import fraction_of_bound
@@ -151,13 +153,16 @@ class Target:
                 f"{program.name[:60]}: sends before it receives, which is safe below "
                 f"{self.nbytes} bytes only; use protocol LL, more channels or another method"
             )
-        links = network(self.topology)
+        links = network(self.topology, {(t.src, t.dst) for t in schedule.transfers if not t.local})
+        time_us = simulated_us(program, knobs, links, self.machine, self.nbytes)
+        if not math.isfinite(time_us):
+            raise Infeasible(f"{program.name[:60]}: its simulation found no time")
         return SynthesizedProgram(
             program,
             sketch,
             schedule,
             knobs,
-            simulated_us(program, knobs, links, self.machine, self.nbytes),
+            time_us,
             seconds + time.monotonic() - begun,
             fraction_of_bound(program, self.topology, self.collective),
             longest_chain(schedule),
@@ -205,8 +210,8 @@ class Candidates:
             if len(self.methods) == 1
             or name in EXACT_METHODS
             or (
-                sketch.ranks <= find_method(name).most_ranks
-                and target.collective.name in find_method(name).collectives
+                target.collective.name in find_method(name).collectives
+                and find_method(name).suits(target.collective)
             )
         ]
         if len(self.methods) > 1:
@@ -226,6 +231,8 @@ class Candidates:
         """Return the chunks per rank to try."""
         method = find_method(name)
         choose = method.choose_chunk_counts
+        if not self.chunk_counts and not choose and target.topology.ranks > MOST_MESHED:
+            return method.chunk_counts[:1]
         if self.chunk_counts or not choose or target.collective.name not in method.collectives:
             return self.chunk_counts or method.chunk_counts
         try:
@@ -240,6 +247,8 @@ class Candidates:
         """
         size = target.nbytes * 8 // target.topology.ranks
         protocols, most = next(entry[1:] for entry in _FIRST_KNOBS if size >= entry[0])
+        if target.topology.ranks > MOST_MESHED:
+            most = 1  # many ranks keep links busy by one, and each more takes as long to make
         offered = {knobs.protocol for knobs in self.knobs if self.allows(schedule, knobs)}
         protocol = next((each for each in protocols if each in offered), self.knobs[0].protocol)
         some = sorted((k for k in self.knobs if k.protocol == protocol), key=lambda k: -k.channels)

@@ -10,6 +10,7 @@ from functools import partial
 from tuccl.errors import Infeasible
 from tuccl.program import Knobs
 from tuccl.sketches import Sketch
+from tuccl.synth.bounds.link_load import busiest_link_us
 from tuccl.synth.candidates import Candidates, SynthesizedProgram, Target
 from tuccl.synth.methods import EXACT_METHODS, METHODS, find_method, make_schedule
 from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
@@ -20,11 +21,14 @@ from tuccl.synth.model.solver import Budget
 _VARIED_PROGRAMS = 4
 # Transfers above which a schedule is not lowered in its other form too.
 _MOST_REFORMED = 4000
-# Transfers and steps that are made in a second on a common processor: what limits count, so that
-# an equal seed gives an equal program whatever else the machine does. The clock ends a search only
-# where the machine is slower than that by the factor.
-_WORK_PER_SECOND = 250_000
+# Transfers and steps that are lowered, proved and simulated in a second on a common processor: what
+# limits count, so that an equal seed gives an equal program whatever else the machine does. The
+# clock ends a search only where the machine is slower than that by the factor.
+_WORK_PER_SECOND = 50_000
 _SLOWEST_MACHINE = 3.0
+# Transfers from which a schedule is not lowered if its busiest link alone takes longer than the
+# fastest program.
+_MANY_TRANSFERS = 10_000
 # The part of a limit after which no other method is tried; the rest is for the fastest programs.
 _METHODS_SHARE = 0.6
 
@@ -143,12 +147,29 @@ class _Search:
                 schedule = make_schedule(problem, method, options)
                 seconds = time.monotonic() - begun
                 self.work_s += find_method(method).effort_s
+                self.check_promise(schedule, sketch)
                 self.lower_first(schedule, sketch, seconds)
             except Infeasible as why:
                 self.reasons.append(f"{what}: {why}")
             if budget.interrupted:
                 self.ended = "interrupt"
                 return
+
+    def check_promise(self, schedule: Schedule, sketch: Sketch) -> None:
+        """Refuse a large schedule that no knobs make the fastest.
+
+        Raises:
+            Infeasible: its busiest link takes longer than the fastest program so far.
+        """
+        if len(schedule.transfers) < _MANY_TRANSFERS or not self.programs:
+            return
+        fastest_us = min(program.time_us for program in self.programs)
+        least_us = busiest_link_us(schedule, sketch, self.target.topology, self.target.nbytes)
+        if least_us > fastest_us:
+            raise Infeasible(
+                f"left out: its busiest link takes {least_us:.0f} us, the fastest program so far "
+                f"{fastest_us:.0f}"
+            )
 
     def lower_first(self, schedule: Schedule, sketch: Sketch, seconds: float) -> None:
         """Lower `schedule` by the knobs that suit the size, with fewer channels if need be.
@@ -194,7 +215,7 @@ class _Search:
             by_method.setdefault(program.method, program)
         for program in list(by_method.values())[:_VARIED_PROGRAMS]:
             fastest = program
-            others = (knobs.protocol for knobs in self.candidates.knobs)
+            others = self.other_protocols(program)
             for protocol in dict.fromkeys((program.knobs.protocol, *others)):
                 fastest = min(
                     fastest, self.climb(program, protocol) or fastest, key=lambda m: m.rank
@@ -205,6 +226,17 @@ class _Search:
             other = replace(hints, split_send_recv=not hints.split_send_recv)
             if not hints.sends_first:
                 self.attempt(replace(fastest.schedule, hints=other), fastest.sketch, fastest.knobs)
+
+    def other_protocols(self, program: SynthesizedProgram) -> list[str]:
+        """Return the protocols of all knobs; none for a large program where links are what counts.
+
+        Protocols with flags in their lines send more bytes, in more messages than can be simulated
+        in a moment.
+        """
+        large = len(program.schedule.transfers) >= _MANY_TRANSFERS
+        if large and self.target.favours_bandwidth(self.candidates.sketches[0]):
+            return []
+        return [knobs.protocol for knobs in self.candidates.knobs]
 
     def climb(self, start: SynthesizedProgram, protocol: str) -> SynthesizedProgram | None:
         """Return the fastest program of a schedule by a protocol: channels doubled, then halved."""
@@ -238,7 +270,9 @@ class _Search:
         if not reasons:
             name, ranks = self.target.collective.name, self.target.collective.ranks
             names = [
-                n for n, m in METHODS.items() if name in m.collectives and ranks > m.most_ranks
+                n
+                for n, m in METHODS.items()
+                if name in m.collectives and not m.suits(self.target.collective)
             ]
             hint = f"; these do, if named: {', '.join(names)}" if names else ""
             return f"no method that searches try serves {name} over {ranks} ranks{hint}"

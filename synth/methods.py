@@ -47,7 +47,8 @@ class Method:
         chunk_counts: Chunks per rank that searches try.
         choose_chunk_counts: Returns the chunks per rank worth a try for a collective, a sketch, a
             topology and the most; None: ``chunk_counts``, whatever the problem.
-        most_ranks: Ranks above which searches skip it, since it takes minutes.
+        most_ranks: Ranks above which searches skip it: it takes minutes, or others are faster.
+        at_scale: Names of the collectives that searches try it for at any number of ranks.
         bitwise_equal: Whether all ranks get equal results: a sum is made once, or by all ranks
             in one order.
         effort_s: Seconds that a schedule takes on a common machine, where it is no moment: time
@@ -64,12 +65,18 @@ class Method:
     choose_chunk_counts: (
         Callable[[Collective, Sketch, Topology | None, int], tuple[int, ...]] | None
     ) = None
-    most_ranks: int = 256
+    most_ranks: int = 128
+    at_scale: frozenset[str] = frozenset()
     bitwise_equal: bool = True
     effort_s: float = 0.01
     solver: bool = False
     sizeless: frozenset[str] = frozenset()
     variants: tuple[Method, ...] = ()
+
+    def suits(self, collective: Collective) -> bool:
+        """Return whether searches try it: it does that collective, over so many ranks."""
+        few = collective.ranks <= self.most_ranks or collective.name in self.at_scale
+        return few and collective.name in self.collectives
 
 
 _UNROOTED = frozenset(name for name in COLLECTIVES if not Collective(name, 2).rooted)
@@ -108,7 +115,13 @@ METHODS: dict[str, Method] = {
             sizeless=RECURSIVE_COLLECTIVES - {"allreduce"},
         ),
         replace(_ALLPAIRS, variants=tuple(_VARIANTS)),
-        Method("hierarchical2", HIERARCHICAL2_COLLECTIVES, hierarchical2, sizeless=_ALLGATHER),
+        Method(
+            "hierarchical2",
+            HIERARCHICAL2_COLLECTIVES,
+            hierarchical2,
+            at_scale=frozenset({"alltoall"}),
+            sizeless=_ALLGATHER,
+        ),
         Method(
             "hierarchical-rings",
             HIERARCHICAL_RINGS_COLLECTIVES,
@@ -122,7 +135,7 @@ METHODS: dict[str, Method] = {
             frozenset(COLLECTIVES),
             greedy,
             choose_chunk_counts=greedy_chunks,
-            most_ranks=128,
+            at_scale=frozenset({"allgather", "reduce-scatter", "gather", "scatter"}),
             effort_s=0.1,
         ),
         Method(
@@ -130,11 +143,17 @@ METHODS: dict[str, Method] = {
             PACKING_COLLECTIVES,
             packing,
             choose_chunk_counts=packing_chunk_counts,
-            most_ranks=1024,
+            at_scale=PACKING_COLLECTIVES,
             effort_s=0.2,
             sizeless=PACKING_COLLECTIVES,
         ),
-        Method("pipelined", PIPELINED_COLLECTIVES, pipelined, choose_chunk_counts=pipelined_chunks),
+        Method(
+            "pipelined",
+            PIPELINED_COLLECTIVES,
+            pipelined,
+            choose_chunk_counts=pipelined_chunks,
+            at_scale=frozenset({"allgather", "reduce-scatter"}),
+        ),
         Method("flow", FLOW_COLLECTIVES, flow, choose_chunk_counts=flow_chunks),
         Method("fewstep", FEWSTEP_COLLECTIVES, fewstep, effort_s=1.0, solver=True),
     )

@@ -15,6 +15,7 @@ from functools import cached_property
 import msgspec
 
 from tuccl.topology.graph import Link, LinkKind, Topology
+from tuccl.topology.symmetry import HostSwaps
 
 
 class Hop(msgspec.Struct, frozen=True):
@@ -94,6 +95,7 @@ class RelayPaths:
             for node in topology.nodes
             if host is None or node.host == host or (node.host is None and node.kind != "switch")
         }
+        self._hosts = {node.id: node.host for node in topology.nodes if node.id in self._kinds}
         links = (k for k in topology.links if k.src in self._kinds and k.dst in self._kinds)
         self.hops = merged_hops(tuple(links))
         self._hops_from: dict[str, list[Hop]] = defaultdict(list)
@@ -104,9 +106,10 @@ class RelayPaths:
 
     def between(self, src: str, dst: str) -> Path | None:
         """Return what `relay_path` returns."""
-        if src not in self._widths:
-            self._widths[src] = self._bottlenecks(src)
-        width = self._widths[src].get(dst)
+        first, image = self._representatives.swapped(src, dst)
+        if first not in self._widths:
+            self._widths[first] = self._bottlenecks(first)
+        width = self._widths[first].get(image)
         if width is None or src == dst:
             return None
         # Widest-then-shortest is not isotone, so one Dijkstra run on the pair (width, hops) would
@@ -114,6 +117,14 @@ class RelayPaths:
         if (src, width) not in self._parents:
             self._parents[src, width] = self._shortest_tree(src, width)
         return self.along(self._trace_back(self._parents[src, width], src, dst))
+
+    @cached_property
+    def _representatives(self) -> HostSwaps:
+        return HostSwaps(
+            self._hosts,
+            self._kinds,
+            {ends: (hop.kind, hop.bandwidth) for ends, hop in self.hops.items()},
+        )
 
     def along(self, nodes: tuple[str, ...]) -> Path:
         """Return the path along ``nodes``, each linked to the next."""

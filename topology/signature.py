@@ -7,6 +7,7 @@ from collections import defaultdict
 
 from tuccl.topology.graph import Topology
 from tuccl.topology.relays import merged_hops
+from tuccl.topology.symmetry import host_classes
 
 _MASK = (1 << 64) - 1
 _ROUNDS = 4
@@ -26,16 +27,18 @@ def signature(topology: Topology) -> str:
 
     Notes:
         Colour refinement (Weisfeiler and Leman 1968), and again with each GPU in turn coloured
-        apart, which separates regular graphs that plain refinement does not. Multisets are
-        hashed as sums of 64-bit products, so no order enters.
+        apart, which separates regular graphs that plain refinement does not; one GPU stands for
+        those of the same place on hosts that may change places. Multisets are hashed as sums of
+        64-bit products, so no order enters.
     """
     graph = _Graph(topology)
     colours = graph.stable(graph.first)
-    individualized = []
-    for gpu in graph.gpus:
+    individualized: list[int] = []
+    for gpus in graph.equivalent_gpus():
         marked = list(colours)
-        marked[gpu] = _mixed(marked[gpu] ^ _MASK)
-        individualized.append(sum(_mixed(c) for c in graph.refined(marked, _ROUNDS)) & _MASK)
+        marked[gpus[0]] = _mixed(marked[gpus[0]] ^ _MASK)
+        value = sum(_mixed(c) for c in graph.refined(marked, _ROUNDS)) & _MASK
+        individualized += [value] * len(gpus)
     digest = hashlib.sha256(b"tuccl-signature/1")
     for values in (colours, individualized):
         digest.update(len(values).to_bytes(8, "big"))
@@ -61,9 +64,11 @@ class _Graph:
             _text(n.kind, n.model or "", f"{n.port_gbs or 0:.6g}") for n in topology.nodes
         ]
         self._around: list[list[tuple[int, int]]] = [[] for _ in topology.nodes]
+        self._labels: dict[tuple[int, int], tuple[str, str]] = {}
         for hop in hops:
             src, dst = number[hop.src], number[hop.dst]
             rate = "measured" if (hop.src, hop.dst) in probed else f"{hop.bandwidth:.6g}"
+            self._labels[src, dst] = hop.kind, rate
             self._around[dst].append((src, _text("in", hop.kind, rate) | 1))
             self._around[src].append((dst, _text("out", hop.kind, rate) | 1))
         hosts: dict[str, list[int]] = defaultdict(list)
@@ -71,6 +76,16 @@ class _Graph:
             if node.host is not None:
                 hosts[node.host].append(number[node.id])
         self._hosts = list(hosts.values())
+
+    def equivalent_gpus(self) -> list[list[int]]:
+        """Return the GPUs in sets whose members an automorphism takes to each other."""
+        gpus, found = set(self.gpus), set[int]()
+        equivalent = []
+        for members in host_classes(self._hosts, self.first, self._labels):
+            places = zip(*(self._hosts[host] for host in members), strict=True)
+            equivalent += [list(nodes) for nodes in places if nodes[0] in gpus]
+            found.update(*equivalent)
+        return equivalent + [[gpu] for gpu in self.gpus if gpu not in found]
 
     def stable(self, colours: list[int]) -> list[int]:
         """Return the colours refined until no class splits any more."""

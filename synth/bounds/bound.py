@@ -8,6 +8,7 @@ multicast too (NVLS, SHARP), so it covers those as well.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from fractions import Fraction
@@ -36,8 +37,8 @@ from tuccl.synth.bounds.graph import (
 )
 from tuccl.synth.bounds.partitions import GroupCuts, allreduce_cut
 from tuccl.synth.model.collective import Collective, collective_on
-from tuccl.synth.model.network import topology_network
-from tuccl.topology import Topology
+from tuccl.synth.model.network import exact_rate
+from tuccl.topology import Topology, all_paths, merge_nics
 from tuccl.topology.machines import as_topology
 
 __all__ = [
@@ -226,8 +227,10 @@ def _cut(fabric: Fabric, collective: Collective, allreduce: Callable[[], Cut]) -
 def _attained(topology: Topology, collective: Collective, ratio: Fraction) -> bool:
     """Return whether the bound is met with the fixed routes, sharing each hop fairly."""
     if collective.name == "alltoall":
-        network = topology_network(topology)
-        return network.busiest_s(network.loads([1] * len(network.pairs))) == ratio
+        merged = merge_nics(topology)
+        paths = all_paths(merged).values()
+        loads = Counter(hop for path in paths for hop in path.hops)
+        return max(load / exact_rate(hop.bandwidth) for hop, load in loads.items()) == ratio
     if topology.ranks > _MOST_CERTIFIED:
         return False
     direct = direct_fabric(topology)

@@ -27,6 +27,7 @@ from tuccl.synth.classic.local_routes import (
     reversed_sketch,
     slowest,
 )
+from tuccl.synth.classic.rail_alltoall import rail_alltoall
 from tuccl.synth.classic.ring import segment_count, segments
 from tuccl.synth.classic.ring_orders import host_ring
 from tuccl.synth.classic.rounds import Rounds, Tree, TreeEdge
@@ -51,8 +52,11 @@ def hierarchical2(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Sched
         Infeasible: there is one host only, or no link may carry some chunk where it must go.
     """
     _require_hosts(problem.sketch, "hierarchical2")
+    name = problem.collective.name
+    if name == "alltoall" and (schedule := rail_alltoall(problem)) is not None:
+        return schedule
     trace = Trace(problem.collective, problem.chunks_per_rank, "hierarchical2")
-    if problem.collective.name == "alltoall":
+    if name == "alltoall":
         host_alltoall(trace, problem.sketch)
     elif problem.collective.rooted:
         _root_segments(trace, problem)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from tuccl.errors import InputError
-from tuccl.program import Program
+from tuccl.program import Gpu, Program
 
 _LEAST_FORK_END = 1 << 30
 
@@ -84,19 +85,25 @@ class Excess(NamedTuple):
         return f"rank {self.rank} needs {self.found} {words}, the most is {self.most}"
 
 
-def excess(program: Program, limits: Limits) -> Excess | None:
-    """Return the first limit that `program` breaks, None if it breaks none."""
-    checks = (_peers, _steps, _threadblocks, _awaited, _elements, _offsets)
-    for check in checks:
-        if (found := check(program, limits)) is not None:
+def excess(program: Program, limits: Limits, first: int = 0) -> Excess | None:
+    """Return the first limit that `program` breaks, None if it breaks none.
+
+    With ``first``, so many ranks are looked at: the others are like them.
+    """
+    gpus = program.gpus[: first or None]
+    for gpu_check in (_peers, _steps, _threadblocks, _awaited):
+        if (found := gpu_check(gpus, limits)) is not None:
+            return found
+    for check in (_elements, _offsets):
+        if (found := check(program, gpus, limits)) is not None:
             return found
     if program.nchannels > limits.channels:
         return Excess("channels", 0, program.nchannels, limits.channels)
     return None
 
 
-def _peers(program: Program, limits: Limits) -> Excess | None:
-    for gpu in program.gpus:
+def _peers(gpus: Sequence[Gpu], limits: Limits) -> Excess | None:
+    for gpu in gpus:
         sends: Counter[int] = Counter()
         receives: Counter[int] = Counter()
         for block in gpu.threadblocks:
@@ -108,39 +115,39 @@ def _peers(program: Program, limits: Limits) -> Excess | None:
     return None
 
 
-def _steps(program: Program, limits: Limits) -> Excess | None:
-    for gpu in program.gpus:
+def _steps(gpus: Sequence[Gpu], limits: Limits) -> Excess | None:
+    for gpu in gpus:
         most = max((len(block.steps) for block in gpu.threadblocks), default=0)
         if most > limits.steps:
             return Excess("steps", gpu.id, most, limits.steps)
     return None
 
 
-def _threadblocks(program: Program, limits: Limits) -> Excess | None:
-    for gpu in program.gpus:
+def _threadblocks(gpus: Sequence[Gpu], limits: Limits) -> Excess | None:
+    for gpu in gpus:
         if len(gpu.threadblocks) > limits.threadblocks:
             return Excess("threadblocks", gpu.id, len(gpu.threadblocks), limits.threadblocks)
     return None
 
 
-def _awaited(program: Program, limits: Limits) -> Excess | None:
-    for gpu in program.gpus:
+def _awaited(gpus: Sequence[Gpu], limits: Limits) -> Excess | None:
+    for gpu in gpus:
         last = max((s.dep_tb for block in gpu.threadblocks for s in block.steps), default=-1)
         if last >= limits.awaited_blocks:
             return Excess("awaited", gpu.id, last + 1, limits.awaited_blocks)
     return None
 
 
-def _elements(program: Program, limits: Limits) -> Excess | None:
-    for gpu in program.gpus:
+def _elements(program: Program, gpus: Sequence[Gpu], limits: Limits) -> Excess | None:
+    for gpu in gpus:
         elements = sum(1 + len(block.steps) for block in gpu.threadblocks)
         if 1 + program.ngpus + elements > limits.xml_elements:
             return Excess("elements", gpu.id, 1 + program.ngpus + elements, limits.xml_elements)
     return None
 
 
-def _offsets(program: Program, limits: Limits) -> Excess | None:
-    for gpu in program.gpus:
+def _offsets(program: Program, gpus: Sequence[Gpu], limits: Limits) -> Excess | None:
+    for gpu in gpus:
         most = max(gpu.input_chunks, gpu.output_chunks, gpu.scratch_chunks)
         if max(most, program.nchunks) > limits.offset + 1:
             return Excess("offset", gpu.id, max(most, program.nchunks), limits.offset + 1)

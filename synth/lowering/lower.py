@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tuccl.errors import Infeasible, InputError
@@ -21,7 +22,7 @@ from tuccl.synth.lowering.rewrites import (
     spread_peers,
     sums_via_scratch,
 )
-from tuccl.synth.lowering.rotation import period, rotated_gpus
+from tuccl.synth.lowering.rotation import Wrapped, alike_channels, period, rotated_gpus
 from tuccl.synth.lowering.sends_first import earliest_sends
 from tuccl.synth.lowering.steps import gpus
 from tuccl.synth.model.certificate import verify_schedule
@@ -155,9 +156,15 @@ class _Shape:
             peers on a channel spreads peers over channels, too many steps spreads chunks over
             channels, too many thread blocks has send and receive to one peer take turns.
         """
-        if (program := self.rotated()) is not None:
-            return program
-        base = share_copies(cut_runs(merge_runs(self.schedule)))
+        hints = self.schedule.hints
+        if hints.rotation and hints.split_send_recv:
+            with suppress(Wrapped):  # it is then lowered as a whole
+                return self.fitting(period(self.schedule))
+        return self.fitting(merge_runs(replace(self.schedule, hints=replace(hints, rotation=0))))
+
+    def fitting(self, base: Schedule) -> Program:
+        """Return the first form that fits of the schedule, or of its `period`, then rotated."""
+        base = share_copies(cut_runs(base))
         if not self.limits.fuses:
             base = sums_via_scratch(base)
         chain_ways = peer_ways = 1
@@ -166,7 +173,7 @@ class _Shape:
         while True:
             form = self.spread(base, chain_ways, peer_ways)
             program = replicate(self.lowered(form, by_peer), self.copies)
-            over = excess(program, self.limits)
+            over = excess(program, self.limits, base.hints.rotation)
             if over is None:
                 return program
             if over.limit == "peers" and peer_ways < self.limits.channels:
@@ -180,25 +187,14 @@ class _Shape:
             else:
                 raise Infeasible(self.refusal(over))
 
-    def rotated(self) -> Program | None:
-        """Return the first ranks' part rotated to all others; None where that does not fit."""
-        if not (self.schedule.hints.rotation and self.schedule.hints.split_send_recv):
-            return None
-        part = share_copies(cut_runs(period(self.schedule)))
-        first = self.lowered(part if self.limits.fuses else sums_via_scratch(part), False)
-        parts = rotated_gpus(self.schedule, first.gpus[: self.schedule.hints.rotation])
-        if parts is None:
-            return None
-        program = Program("", first.collective, "Simple", first.nchannels, first.nchunks, parts)
-        program = replicate(program, self.copies)
-        return program if excess(program, self.limits) is None else None
-
     def has_room(self, program: Program) -> bool:
         return program.nchannels * 2 <= self.limits.channels
 
     def spread(self, base: Schedule, chain_ways: int, peer_ways: int) -> Schedule:
         if chain_ways > 1:
             base = spread_chains(base, order(base, self.placements), chain_ways)
+            if base.hints.rotation:
+                base = alike_channels(base)
         return spread_peers(base, peer_ways) if peer_ways > 1 else base
 
     def lowered(self, form: Schedule, by_peer: bool) -> Program:
@@ -207,7 +203,10 @@ class _Shape:
         blocks = self.blocks(form, precedence, by_peer)
         used = sorted({t.channel for t in form.transfers if not t.local})
         channels = {old: new for new, old in enumerate(used)}
-        parts = gpus(form, blocks, channels)
+        near = form.hints.rotation
+        parts = gpus(form, blocks[:near] if near else blocks, channels)
+        if near:
+            parts = rotated_gpus(form, parts)
         name = form.collective.name
         return Program("", name, "Simple", max(1, len(used)), form.nchunks, parts)
 

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tuccl.errors import Infeasible
+from tuccl.planners import chunk_counts
 from tuccl.program import Gpu, Step, ThreadBlock
-from tuccl.synth.model.schedule import Schedule
+from tuccl.synth.model.schedule import Address, Schedule, Transfer
+
+
+class Wrapped(Infeasible):
+    """A run of chunks goes past the end of a buffer once it is rotated."""
 
 
 def period(schedule: Schedule) -> Schedule:
@@ -18,39 +24,63 @@ def period(schedule: Schedule) -> Schedule:
     return replace(schedule, transfers=transfers)
 
 
-def rotated_gpus(schedule: Schedule, first: list[Gpu]) -> list[Gpu] | None:
-    """Return the ranks' GPUs from those of the first `rotation` ranks; None if a run would wrap."""
-    nchunks, each = schedule.nchunks, schedule.chunks_per_rank
-    try:
-        return [
-            _Rotation(schedule.collective.ranks, by, by * each, nchunks).gpu(gpu)
-            for by in range(0, schedule.collective.ranks, schedule.hints.rotation)
-            for gpu in first
-        ]
-    except ValueError:
-        return None
+def alike_channels(schedule: Schedule) -> Schedule:
+    """Return `schedule`, a period, with what comes from other ranks on the channel of its image.
+
+    That is what one of the first ranks sends; so all ranks send and receive by the same channels.
+    """
+    near = schedule.hints.rotation
+    channel_of: dict[tuple[int, int, Address, Address], int] = {}
+    rotations = [_Rotation(schedule, by) for by in range(0, schedule.collective.ranks, near)]
+
+    def image(transfer: Transfer) -> tuple[int, int, Address, Address]:
+        back = rotations[-(transfer.src // near) % len(rotations)]
+        src, dst = back.rank(transfer.src), back.rank(transfer.dst)
+        return src, dst, back.address(transfer.src_at), back.address(transfer.dst_at)
+
+    for transfer in schedule.transfers:
+        if transfer.src < near:
+            channel_of[image(transfer)] = transfer.channel
+    transfers = (
+        t if t.src < near else replace(t, channel=channel_of.get(image(t), t.channel))
+        for t in schedule.transfers
+    )
+    return replace(schedule, transfers=tuple(transfers))
+
+
+def rotated_gpus(schedule: Schedule, first: list[Gpu]) -> list[Gpu]:
+    """Return the ranks' GPUs from those of the first `rotation` ranks.
+
+    Raises:
+        Wrapped: a run of chunks would begin at the end of a buffer and go on at its start.
+    """
+    return [
+        _Rotation(schedule, by).gpu(gpu)
+        for by in range(0, schedule.collective.ranks, schedule.hints.rotation)
+        for gpu in first
+    ]
 
 
 class _Rotation:
-    """One rotation: ranks by `ranks_on`, chunks of buffers that hold the whole by `chunks_on`."""
+    """The rotation of a schedule by some ranks, and of the buffers that hold the whole."""
 
-    def __init__(self, ranks: int, ranks_on: int, chunks_on: int, nchunks: int) -> None:
-        self._ranks, self._ranks_on = ranks, ranks_on
-        self._chunks_on, self._nchunks = chunks_on, nchunks
+    def __init__(self, schedule: Schedule, by: int) -> None:
+        collective = schedule.collective
+        self._ranks, self._ranks_on = collective.ranks, by
+        self._chunks_on, self._nchunks = by * schedule.chunks_per_rank, schedule.nchunks
+        sizes = chunk_counts(collective.name, schedule.nchunks, collective.ranks, 0, 0)
+        self._rotating = {
+            name for name, chunks in zip("io", sizes, strict=True) if chunks == schedule.nchunks
+        }
 
     def gpu(self, gpu: Gpu) -> Gpu:
-        rotating = {
-            name
-            for name, chunks in (("i", gpu.input_chunks), ("o", gpu.output_chunks))
-            if chunks == self._nchunks
-        }
         blocks = [
             ThreadBlock(
                 block.id,
                 self.rank(block.send_peer),
                 self.rank(block.recv_peer),
                 block.channel,
-                [self.step(step, rotating) for step in block.steps],
+                [self.step(step) for step in block.steps],
             )
             for block in gpu.threadblocks
         ]
@@ -60,23 +90,26 @@ class _Rotation:
     def rank(self, rank: int) -> int:
         return rank if rank < 0 else (rank + self._ranks_on) % self._ranks
 
-    def step(self, step: Step, rotating: set[str]) -> Step:
+    def address(self, address: Address) -> Address:
+        return address._replace(offset=self.offset(address.offset, 1, address.buffer))
+
+    def step(self, step: Step) -> Step:
         return Step(
             step.op,
             step.src_buffer,
-            self.offset(step.src_offset, step.count, step.src_buffer in rotating),
+            self.offset(step.src_offset, step.count, step.src_buffer),
             step.dst_buffer,
-            self.offset(step.dst_offset, step.count, step.dst_buffer in rotating),
+            self.offset(step.dst_offset, step.count, step.dst_buffer),
             step.count,
             step.dep_tb,
             step.dep_step,
             step.has_dep,
         )
 
-    def offset(self, offset: int, count: int, rotates: bool) -> int:
-        if offset < 0 or not rotates:
+    def offset(self, offset: int, count: int, buffer: str) -> int:
+        if offset < 0 or buffer not in self._rotating:
             return offset
         rotated = (offset + self._chunks_on) % self._nchunks
         if rotated + count > self._nchunks:
-            raise ValueError("a run of chunks would begin at the end and go on at the start")
+            raise Wrapped("a run of chunks would begin at the end and go on at the start")
         return rotated

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -19,6 +20,8 @@ from tuccl.synth import (
     Target,
     synthesize_best,
 )
+from tuccl.synth.methods import find_method, searched_methods
+from tuccl.synth.model.collective import COLLECTIVES
 from tuccl.topology import join, load_profile, machine_of
 
 T = load_profile("v100x4")
@@ -149,3 +152,23 @@ def test_a_reason_of_many_sketches_is_said_once() -> None:
         synthesize_best(target, Candidates(sketches, (Knobs(),), ("packing",), (1,)))
     assert len(sketches) > 1 and str(refusal.value).count("does not do alltoall") == 1
     assert all(sketch.name in str(refusal.value) for sketch in sketches)
+
+
+def test_at_scale_few_methods_are_tried_and_none_that_the_busiest_link_rules_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Over many ranks searches leave out what is far from the bound, and say why."""
+    for collective in (Collective(name, 160) for name in COLLECTIVES):
+        assert any(find_method(name).suits(collective) for name in searched_methods())
+        assert not find_method("ring").suits(collective)
+    monkeypatch.setattr("tuccl.synth.choose._MANY_TRANSFERS", 1)
+    t = join(load_profile("dgx-a100"), 2)
+    call = Collective("allgather", t.ranks)
+    target = Target(t, call, 1 << 30, machine_of(t))
+    knobs = (Knobs("Simple", 4),)
+    both = Candidates((full_mesh(t),), knobs, ("packing", "ring"))
+    made = {p.method for p in synthesize_best(target, both).programs}
+    assert made == {"packing"}
+    alone = synthesize_best(target, replace(both, methods=("ring",)))
+    packed = synthesize_best(target, replace(both, methods=("packing",)))
+    assert alone.best.time_us > packed.best.time_us

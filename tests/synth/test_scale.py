@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from dataclasses import replace
 from fractions import Fraction
 
@@ -10,17 +11,20 @@ import networkx
 import pytest
 
 from reference_fabrics import a100_pod, any_fabric, random_fabric, torus
-from tuccl.errors import InputError
+from tuccl.errors import Infeasible, InputError
 from tuccl.planners import diameter, group_cuts
-from tuccl.program import Knobs, Program, verify
+from tuccl.program import Gpu, Knobs, Program, verify
 from tuccl.simulation import simulate
 from tuccl.sketches import candidate_sketches, full_mesh
 from tuccl.sketches.rails import rails
 from tuccl.synth import Collective, Problem, Schedule, bound, lower, make_schedule
 from tuccl.synth.bounds.link_load import fraction_of_bound
-from tuccl.synth.lowering.rotation import period
+from tuccl.synth.classic.host_alltoall import host_alltoall
+from tuccl.synth.lowering.limits import limits_of
+from tuccl.synth.lowering.rotation import period, rotated_gpus
 from tuccl.synth.model.certificate import verify_schedule
 from tuccl.synth.model.network import sketch_network
+from tuccl.synth.model.trace import Trace
 from tuccl.synth.packing.hierarchical import hierarchical_trees, rails_of
 from tuccl.synth.packing.packing import packing_chunks
 from tuccl.synth.packing.tree_sends import chained_sends, merged_sends
@@ -82,6 +86,30 @@ def test_a_turned_program_is_the_one_lowered_whole(name: str) -> None:
         assert sorted((b.send_peer, b.recv_peer, b.channel) for b in one.threadblocks) == sorted(
             (b.send_peer, b.recv_peer, b.channel) for b in other.threadblocks
         )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_period_that_needs_more_channels_is_rotated_too(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where connections have too many steps, the period's are dealt out to more channels."""
+    t = pairs_of_gpus(40)
+    schedule, one_channel = made(t, name)
+    limits = replace(limits_of("executor"), steps=one_channel.max_steps - 1)
+    module = sys.modules[lower.__module__]
+    monkeypatch.setattr(module, "limits_of", lambda dialect: limits)
+    lowered: list[int] = []
+
+    def whole(form: Schedule, first: list[Gpu]) -> list[Gpu]:
+        lowered.append(form.hints.rotation)
+        return rotated_gpus(form, first)
+
+    monkeypatch.setattr(module, "rotated_gpus", whole)
+    program = lower(schedule)
+    assert lowered[-1] == schedule.hints.rotation
+    assert program.nchannels > one_channel.nchannels
+    assert program.max_steps < one_channel.max_steps
+    assert verify(program, "executor", 0).ok
 
 
 def test_rotating_ranks_rotates_the_trees() -> None:
@@ -226,3 +254,41 @@ def test_steps_get_no_more_channels_than_they_need() -> None:
     busiest = lower(schedule, dialect="fork").max_steps
     assert program.max_steps <= 64
     assert program.nchannels <= -(-busiest // 64) + 1
+
+
+@pytest.mark.parametrize("t", [a100_pod(9), pairs_of_gpus(40), pairs_of_gpus(3)])
+def test_an_all_to_all_of_equal_hosts_is_rotated_and_as_good_as_by_links(t: Topology) -> None:
+    """Made of one host's part and rotated, it takes as long as what is chosen link by link."""
+    nbytes = t.ranks << 20
+    problem = Problem(Collective("alltoall", t.ranks), rails(t), 1, nbytes, t)
+    schedule = make_schedule(problem, "hierarchical2")
+    assert schedule.hints.rotation == t.ranks // len(t.hosts)
+    assert verify_schedule(schedule) is None
+    trace = Trace(problem.collective, 1, "hierarchical2")
+    host_alltoall(trace, problem.sketch)
+    rotated, whole = lower(schedule), lower(trace.schedule())
+    assert fraction_of_bound(rotated, t, problem.collective) == pytest.approx(
+        fraction_of_bound(whole, t, problem.collective)
+    )
+    machine, links = load_machine("plain"), network(t, problem.sketch.pairs)
+    times = [simulate(p, Knobs("Simple"), links, machine, nbytes).gpu_us for p in (rotated, whole)]
+    assert times[0] <= 1.01 * times[1]
+    assert max(len(gpu.threadblocks) for gpu in rotated.gpus) <= 128
+
+
+def test_an_all_to_all_with_more_peers_than_blocks_says_so() -> None:
+    t = pairs_of_gpus(130)
+    problem = Problem(Collective("alltoall", t.ranks), rails(t), 1, 1 << 20, t)
+    with pytest.raises(Infeasible, match="130 peers"):
+        make_schedule(problem, "hierarchical2")
+
+
+def test_a_program_too_large_to_settle_has_a_time() -> None:
+    """Its first pass is dearer than what a simulation watches: the second still gives a pace."""
+    t = a100_pod(32)
+    sketch = rails(t)
+    problem = Problem(Collective("allgather", t.ranks), sketch, 1, 1 << 34, t)
+    program = lower(make_schedule(problem, "packing"), instances=4)
+    links = network(t, sketch.pairs)
+    result = simulate(program, Knobs("Simple", 4), links, load_machine("h100"), 1 << 34)
+    assert bound(t, problem.collective).time_us(1 << 34) < result.gpu_us < 1e6

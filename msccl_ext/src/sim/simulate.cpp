@@ -153,7 +153,8 @@ class Simulation {
       if (n < kWatchedPasses && events + run_.events() < kWatchedEvents) continue;
       if (repeats()) return at_rate_since(samples_[samples_.size() - 1 - kRepeats]);
       const bool settles = settled();
-      steady = settles || spent_ + run_.cost() < kMostCost;
+      const bool paced = near(samples_.back().passes / 2).passes < samples_.back().passes;
+      steady = settles || !paced || spent_ + run_.cost() < kMostCost;
       if (settles || !steady) return at_rate_since(near(samples_.back().passes / 2));
     }
     return finished(run_);
