@@ -254,8 +254,8 @@ def joint_bound_us(topology: Topology, groups: Groups, collective: str, nbytes: 
     other. Of collectives with a root only the first counts.
 
     Notes:
-        Each value of an array leaves a host 2(h - 1) times if its group is on h hosts: h - 1 times
-        to be reduced, and as often with the result (Patarasuk and Yuan, JPDC 2009).
+        Each value of an array goes between hosts 2(h - 1) times if its group is on h of them: h - 1
+        times to be reduced, and as often with the result (Patarasuk and Yuan, JPDC 2009).
     """
     alone = max(
         bound(part, Collective(collective, part.ranks)).time_us(nbytes)

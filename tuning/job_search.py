@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -15,7 +15,15 @@ from tuccl.errors import InputError
 from tuccl.files import printable_path
 from tuccl.groups.concurrent import GroupExecutor, group_call, nccl_choice
 from tuccl.groups.equivalence import group_key, group_orbits
-from tuccl.groups.job import TABLES_NAME, JobEntry, JobTables, is_job, load_job, save_job
+from tuccl.groups.job import (
+    TABLES_NAME,
+    TOPOLOGY_NAME,
+    JobEntry,
+    JobTables,
+    is_job,
+    load_job,
+    save_job,
+)
 from tuccl.groups.layout import ProcessGroups
 from tuccl.runtime import LookupTable, save_table
 from tuccl.runtime.executors.sim import GroupCall
@@ -27,6 +35,9 @@ from tuccl.tuning.joint_search import Progress, no_progress, tune
 from tuccl.tuning.options import TuneOptions
 from tuccl.tuning.tuned_table import TunedTable
 from tuccl.units import Size, format_bytes, size_bytes
+
+# Of a job whose first tune did not end.
+_OWN_NAMES = TABLES_NAME, TOPOLOGY_NAME
 
 Concurrent = Literal["none", "kind"]
 """Which groups call at once while a group's table is tuned: it alone, or all of its kind."""
@@ -67,8 +78,10 @@ def tune_job(
             else, and what `tune` raises.
     """
     topology, options, folder = as_topology(topology), options or TuneOptions(), Path(path)
-    if concurrent not in ("none", "kind"):
+    if concurrent not in get_args(Concurrent):
         raise InputError(f"concurrent {concurrent[:20]!r}: expected none or kind")
+    if options.storage or options.scheduler or options.workers > 1:
+        raise InputError("groups: one process tunes them; leave out workers, storage and dask")
     if beside and concurrent == "none":
         raise InputError("calls beside a group's: expected concurrent groups, not none")
     entries = _entries_to_keep(folder, topology, groups)
@@ -149,7 +162,7 @@ def _entries_to_keep(folder: Path, topology: Topology, groups: ProcessGroups) ->
                 "another folder or move that away"
             )
         return list(job.entries)
-    if folder.exists() and any(p.name != TABLES_NAME for p in _children(folder)):
+    if folder.exists() and any(p.name not in _OWN_NAMES for p in _children(folder)):
         raise InputError(
             f"{printable_path(folder)}: expected the folder of a job's tables, or none; name "
             "another or move that away"

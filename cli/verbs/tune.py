@@ -260,8 +260,8 @@ def run_job(args: argparse.Namespace, topology: Topology) -> int:
             "groups: their calls are simulated; leave out --on, --emulate, --cross, --regime and "
             "--workload"
         )
-    if args.machine or args.plans or args.dask or args.workers > 1:
-        raise InputError("groups: leave out --machine, --plans, --dask and --workers")
+    if args.machine or args.plans or args.launch_mode != "mpi":
+        raise InputError("groups: leave out --machine, --launch-mode and --plans")
     job = groups_of(args, topology)
     calls = [(kind.name, collective) for kind, collective in calls_of(args.collective, job)]
     beside = beside_of(args.beside, job)

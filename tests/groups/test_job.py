@@ -124,6 +124,15 @@ def test_a_second_tune_adds_sizes_and_other_company_is_refused(tmp_path: Path) -
         tune_job(host, groups, [("tp", "allgather")], "4M", options, path=tmp_path)
 
 
+def test_a_job_whose_first_tune_was_cut_off_is_tuned_again(tmp_path: Path) -> None:
+    place, host, groups = tmp_path / "job", load_profile("v100x4"), megatron_groups("tp=2", 4)
+    options = TuneOptions(budget=2, methods=("ring",))
+    whole, _ = tune_job(host, groups, [("tp", "allgather")], "1M", options, path=place)
+    (place / JOB_NAME).unlink()  # written last
+    again, _ = tune_job(host, groups, [("tp", "allgather")], "1M", options, path=place)
+    assert again.entries == whole.entries
+
+
 def test_calls_beside_slow_a_table_s_times(tmp_path: Path) -> None:
     machine = join(load_profile("v100x4"), 4)
     groups = megatron_groups("tp=4,pp=2", 16)  # dp and pp cross the same NICs
@@ -204,6 +213,8 @@ def test_the_verbs_tune_compare_and_explain_a_job(tuccl: Tuccl, tmp_path: Path) 
         ((*words, "--on", "mpi", "-o", job), "their calls are simulated"),
         ((*words, "--concurrent", "all", "-o", job), "expected none or kind"),
         (("tune", machine, "-c", "allgather", "-s", "1M", "--beside", "a", "-o", job), "--layout"),
+        ((*words, "--workers", "2", "-o", job), "one process tunes them"),
+        ((*words, "--launch-mode", "graph", "-o", job), "leave out --machine, --launch-mode"),
         (("explain", job, "--rank", "8"), "ranks 0 to 7"),
         (("explain", job, "-s", "1M", "-c", "allgather"), "are for one table"),
         (("explain", job / "tables/dp-0", "--rank", "1"), "job.json"),
