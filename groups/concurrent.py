@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
-import networkx as nx
 
 from tuccl.errors import Infeasible, InputError
 from tuccl.groups.equivalence import group_hops
@@ -22,7 +21,6 @@ from tuccl.runtime import (
     Table,
     time_baseline,
 )
-from tuccl.runtime.baseline import time_nccl
 from tuccl.runtime.executors.executor import Call, StepLoop, Timing
 from tuccl.runtime.executors.sim import GroupCall, timing_of
 from tuccl.synth import Collective, bound
@@ -131,6 +129,8 @@ def sharers(hops: Sequence[set[Hop]], number: int) -> list[int]:
         hops: `group_hops` of all groups.
         number: Of the group.
     """
+    import networkx as nx  # a verb's start does not pay for it
+
     graph = nx.Graph()
     graph.add_nodes_from(range(len(hops)))
     first: dict[tuple[str, str], int] = {}
@@ -178,6 +178,8 @@ def candidate_run(
     if program is not None and candidate.knobs is not None:
         return ConfiguredProgram(program, candidate.knobs.knobs, name=candidate.name)
     if candidate.nccl is not None:
+        from tuccl.runtime.baseline import time_nccl
+
         call = Collective(collective, part.ranks)
         return time_nccl(SimExecutor(part), part, call, nbytes, candidate.nccl, version=version)
     return nccl_choice(version)(part, collective, nbytes)
