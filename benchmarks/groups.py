@@ -24,10 +24,10 @@ from report import ROOT, publish
 
 from tuccl.cli.output import columns
 from tuccl.errors import Infeasible
+from tuccl.groups.bounds import joint_bound_us
 from tuccl.groups.concurrent import (
     Choose,
     ConcurrentTime,
-    joint_bound_us,
     nccl_choice,
     table_choice,
     time_groups,

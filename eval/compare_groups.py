@@ -44,6 +44,8 @@ def compare_groups(
 ) -> tuple[GroupsRow, ...]:
     """Return a row for each kind, collective and size that a job's tables were tuned for.
 
+    Calls that the tables were tuned beside are not made.
+
     Args:
         job: The job.
         sizes: In bytes; None: those that were tuned.

@@ -9,9 +9,9 @@ import msgspec
 
 from tuccl.errors import InputError
 from tuccl.eval.comparer import nccl_tuned_against
-from tuccl.runtime import Candidate, ConfiguredProgram, Executor, Table, select
+from tuccl.runtime import Candidate, Executor, Table, TimedProgram, select
 from tuccl.runtime import time_baseline as time_default
-from tuccl.runtime.baseline import time_nccl
+from tuccl.runtime.baseline.candidate import candidate_program
 from tuccl.runtime.executors import Scenario
 from tuccl.runtime.nccl.versions import nccl_release
 from tuccl.synth import Collective, bound
@@ -117,17 +117,17 @@ def _times(
     """Return the candidates for a call and their times in us, the table's first choice first."""
     entry = select(table.lookup, call.name, nbytes, root=call.root).entry
     times = []
+    version = nccl_release(nccl_tuned_against(table.lookup))
     for candidate in entry.candidates if entry else ():
-        program = table.program(candidate)
-        if program is not None and candidate.knobs is not None:
-            run = ConfiguredProgram(program, candidate.knobs.knobs)
-            us = run.on(executor, nbytes, root=call.root).us
-        elif candidate.nccl is not None:
-            version = nccl_release(nccl_tuned_against(table.lookup))
-            knobs = candidate.nccl
-            us = time_nccl(executor, table.topology, call, nbytes, knobs, version=version).timing.us
-        else:
+        own = candidate_program(
+            executor, table.topology, call, nbytes, candidate, table.programs, version=version
+        )
+        if own is None:
             us = default_us
+        elif isinstance(own, TimedProgram):
+            us = own.timing.us
+        else:
+            us = own.on(executor, nbytes, root=call.root).us
         times.append((candidate, us))
     return times
 

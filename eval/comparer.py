@@ -31,7 +31,8 @@ from tuccl.runtime import (
     time_baseline,
 )
 from tuccl.runtime.backends import Backend, executor_on
-from tuccl.runtime.baseline import LIBRARIES_BASELINE, time_nccl
+from tuccl.runtime.baseline import LIBRARIES_BASELINE
+from tuccl.runtime.baseline.candidate import candidate_program
 from tuccl.runtime.executors.paired_timing import paired_timings
 from tuccl.runtime.nccl.versions import nccl_release
 from tuccl.synth import BoundKind, Collective, bound
@@ -258,13 +259,10 @@ class _Comparer:
 
     def _run(self, candidate: Candidate, call: Collective, nbytes: int) -> ConfiguredProgram | None:
         """Return what runs for ``candidate``, None where that is the runtime's default."""
-        program = self._stored.program(candidate)
-        if program is not None and candidate.knobs is not None:
-            return ConfiguredProgram(program, candidate.knobs.knobs)
-        if candidate.nccl is None:
-            return None
-        topology, version = self._stored.topology, self._version
-        return time_nccl(self._executor, topology, call, nbytes, candidate.nccl, version=version)
+        executor, stored, version = self._executor, self._stored, self._version
+        return candidate_program(
+            executor, stored.topology, call, nbytes, candidate, stored.programs, version=version
+        )
 
     def _times(
         self,

@@ -8,7 +8,7 @@ from contextlib import suppress
 from tuccl.errors import Infeasible, InputError, Stuck
 from tuccl.program import Program
 from tuccl.runtime import Candidate, ConfiguredProgram, Executor, Timing, time_baseline
-from tuccl.runtime.baseline import time_nccl
+from tuccl.runtime.baseline.candidate import candidate_program
 from tuccl.runtime.executors.paired_timing import paired_timings
 from tuccl.synth import Collective
 from tuccl.topology import Topology
@@ -61,19 +61,16 @@ class CandidateTimes:
         return timings
 
     def _run(self, candidate: Candidate, nbytes: int) -> ConfiguredProgram:
-        if candidate.program is not None and candidate.knobs is not None:
-            return ConfiguredProgram(self._programs[candidate.program], candidate.knobs.knobs)
-        executor, call, version = self._executor, self._collective, self._version
-        if candidate.nccl is not None:
-            return time_nccl(
-                executor, self._topology, call, nbytes, candidate.nccl, version=version
-            )
-        return time_baseline(
+        executor, topology, call = self._executor, self._topology, self._collective
+        own = candidate_program(
+            executor, topology, call, nbytes, candidate, self._programs, version=self._version
+        )
+        return own or time_baseline(
             executor,
-            self._topology,
+            topology,
             executor.default_baseline,
             call.name,
             nbytes,
             root=call.root,
-            version=version,
+            version=self._version,
         )

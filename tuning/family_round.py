@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from tuccl.errors import Infeasible, InputError
-from tuccl.groups.concurrent import candidate_run, group_call
+from tuccl.groups.concurrent import group_call, table_run
 from tuccl.groups.layout import Groups
 from tuccl.runtime import Candidate, Entry, LookupTable, SimExecutor, Table
 from tuccl.runtime.executors.sim import GroupCall
@@ -81,7 +81,7 @@ def _calls(
     """The calls of an orbit's groups by a candidate, None where it cannot run."""
     nbytes = tuned_size(entry)
     try:
-        own = candidate_run(table, candidate, entry.collective, nbytes, nccl_version)
+        own = table_run(table, candidate, entry.collective, nbytes, nccl_version)
     except (Infeasible, InputError):
         return None
     return [group_call(own, groups[number], nbytes) for number in orbit]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
@@ -13,8 +13,9 @@ import msgspec
 
 from tuccl.errors import InputError
 from tuccl.files import printable_path
-from tuccl.groups.concurrent import GroupExecutor, group_call, nccl_choice
+from tuccl.groups.concurrent import group_call, nccl_choice
 from tuccl.groups.equivalence import group_key, group_orbits
+from tuccl.groups.executor import GroupExecutor
 from tuccl.groups.job import (
     TABLES_NAME,
     TOPOLOGY_NAME,
@@ -24,7 +25,7 @@ from tuccl.groups.job import (
     load_job,
     save_job,
 )
-from tuccl.groups.layout import ProcessGroups
+from tuccl.groups.layout import Groups, Kind, ProcessGroups
 from tuccl.runtime import LookupTable, save_table
 from tuccl.runtime.executors.sim import GroupCall
 from tuccl.runtime.nccl.versions import nccl_release
@@ -78,6 +79,8 @@ def tune_job(
             else, and what `tune` raises.
     """
     topology, options, folder = as_topology(topology), options or TuneOptions(), Path(path)
+    if not calls:
+        raise InputError('calls: expected at least one, as ("dp", "allreduce")')
     if concurrent not in get_args(Concurrent):
         raise InputError(f"concurrent {concurrent[:20]!r}: expected none or kind")
     if options.storage or options.scheduler or options.workers > 1:
@@ -85,57 +88,97 @@ def tune_job(
     if beside and concurrent == "none":
         raise InputError("calls beside a group's: expected concurrent groups, not none")
     entries = _entries_to_keep(folder, topology, groups)
-    company = [c for each in beside for c in _company(topology, groups, *each, options)]
-    words = tuple(f"{kind}:{name}={format_bytes(size_bytes(n))}" for kind, name, n in beside)
-    tuned = []
+    circumstances = _Circumstances(
+        topology=topology,
+        folder=folder,
+        options=options,
+        alone=concurrent == "none",
+        company=[c for each in beside for c in _company(topology, groups, *each, options)],
+        beside=tuple(f"{kind}:{name}={format_bytes(size_bytes(n))}" for kind, name, n in beside),
+    )
+    all_tables = []
     for name in dict.fromkeys(kind for kind, _ in calls):
-        kind = groups.kind(name)
-        orbits = group_orbits(topology, kind.groups)
         collectives = list(dict.fromkeys(each for of, each in calls if of == name))
-        tables, made = [], []
-        for orbit in orbits:
-            alone = concurrent == "none"
-            executor = GroupExecutor(
-                topology,
-                (kind.groups[orbit[0]],) if alone else kind.groups,
-                [0] if alone else orbit,
-                company,
-            )
-            entry = JobEntry(
-                kind=name,
-                groups=tuple(orbit),
-                key=group_key(topology, kind.groups, orbit[0]),
-                table=f"{name}-{orbit[0]}",
-                checksum="",
-                concurrent=executor.concurrent,
-                beside=words,
-            )
-            _check_company(folder, entries, entry)
-            tables.append(
-                tune(
-                    keep_gpus(topology, kind.groups[orbit[0]]),
-                    collectives,
-                    sizes,
-                    lambda _, executor=executor: executor,  # type: ignore[misc]
-                    options,
-                    path=folder / TABLES_NAME / entry.table,
-                    progress=partial(_of_kind, progress, name),
-                )
-            )
-            made.append(entry)
-        if len(orbits) > 1 and concurrent == "kind":
-            version = nccl_release(options.nccl_version)
-            lookups = family_round(topology, kind.groups, orbits, tables, company, version)
-            tables = [_saved(*each) for each in zip(tables, lookups, strict=True)]
-        tuned += tables
-        made = [
-            msgspec.structs.replace(entry, checksum=table.lookup.checksum)
-            for entry, table in zip(made, tables, strict=True)
-        ]
-        entries = [e for e in entries if e.table not in {each.table for each in made}] + made
+        report = partial(_of_kind, progress, name)
+        made, tables = circumstances.tune_kind(
+            groups.kind(name), collectives, sizes, entries, report
+        )
+        names = {entry.table for entry in made}
+        entries = [entry for entry in entries if entry.table not in names] + made
+        all_tables += tables
         job = JobTables(folder, groups, topology, tuple(entries))
         save_job(job)  # an interrupt keeps the kinds that are finished
-    return job, tuned
+    return job, all_tables
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Circumstances:
+    """Circumstances in which the groups of a kind are tuned.
+
+    Attributes:
+        alone: Each group's calls are timed alone, without others of the kind.
+        company: Calls of other kinds that begin at the same time.
+        beside: The same in words.
+    """
+
+    topology: Topology
+    folder: Path
+    options: TuneOptions
+    alone: bool
+    company: Sequence[GroupCall]
+    beside: tuple[str, ...]
+
+    def tune_kind(
+        self,
+        kind: Kind,
+        collectives: Sequence[str],
+        sizes: Size | Iterable[Size],
+        entries: Sequence[JobEntry],
+        progress: Progress,
+    ) -> tuple[list[JobEntry], list[TunedTable]]:
+        """Return a table, with its entry, for each set of alike groups of a kind."""
+        orbits = group_orbits(self.topology, kind.groups)
+        made, tables = [], []
+        for orbit in orbits:
+            executor = self.executor(kind.groups, orbit)
+            entry = JobEntry(
+                kind=kind.name,
+                groups=tuple(orbit),
+                key=group_key(self.topology, kind.groups, orbit[0]),
+                table=f"{kind.name}-{orbit[0]}",
+                checksum="",
+                concurrent=executor.concurrent,
+                beside=self.beside,
+            )
+            _check_company(self.folder, entries, entry)
+            part = keep_gpus(self.topology, kind.groups[orbit[0]])
+            place, on = self.folder / TABLES_NAME / entry.table, partial(_executor_of, executor)
+            tables.append(
+                tune(part, collectives, sizes, on, self.options, path=place, progress=progress)
+            )
+            made.append(entry)
+        if len(orbits) > 1 and not self.alone:
+            version = nccl_release(self.options.nccl_version)
+            lookups = family_round(
+                self.topology, kind.groups, orbits, tables, self.company, version
+            )
+            tables = [_saved(*each) for each in zip(tables, lookups, strict=True)]
+        checksums = [table.lookup.checksum for table in tables]
+        made = [
+            msgspec.structs.replace(entry, checksum=checksum)
+            for entry, checksum in zip(made, checksums, strict=True)
+        ]
+        return made, tables
+
+    def executor(self, groups: Groups, orbit: Sequence[int]) -> GroupExecutor:
+        """Return what times the programs of an orbit's groups."""
+        if self.alone:
+            return GroupExecutor(self.topology, (groups[orbit[0]],), [0])
+        return GroupExecutor(self.topology, groups, orbit, self.company)
+
+
+def _executor_of(executor: GroupExecutor, _: Topology) -> GroupExecutor:
+    return executor
 
 
 def _saved(table: TunedTable, lookup: LookupTable) -> TunedTable:

@@ -166,6 +166,28 @@ class SimExecutor(Executor):
         if repeats < 1 or nbytes < 1:
             raise InputError(f"{nbytes} bytes, {repeats} repeats: expected at least one of each")
 
+        time_us = self._timer(program, knobs, nbytes, loop, machine, exact_to_us)
+        samples = self._samples(time_us, repeats)
+        us = sum(samples) / len(samples) if self._cross else samples[0]
+        # A copy onto its own memory is carried out like any other: in place costs the same.
+        out_of_place, in_place = (
+            us if program.out_of_place else None,
+            us if program.in_place else None,
+        )
+        in_place_samples = samples if in_place is not None else ()
+        return Timing(out_of_place, in_place, samples, "sim", samples_us_ip=in_place_samples)
+
+    def _timer(
+        self,
+        program: Program,
+        knobs: Knobs,
+        nbytes: int,
+        loop: StepLoop,
+        machine: MachineClass,
+        exact_to_us: float,
+    ) -> Callable[..., float]:
+        """Return what gives the time in us on a network and, if any, beside flows of others."""
+
         def time_us(shared: Network, outside: OutsideTraffic | None = None) -> float:
             return simulate(
                 program,
@@ -181,9 +203,7 @@ class SimExecutor(Executor):
                 exact_to_us=exact_to_us,
             ).time_us
 
-        samples = self._samples(time_us, repeats)
-        us = sum(samples) / len(samples) if self._cross else samples[0]
-        return timing_of(program, us, samples)
+        return time_us
 
     def _as_run(
         self, program: Program, knobs: Knobs, loop: StepLoop
@@ -429,17 +449,6 @@ class InterpreterSimExecutor(SimExecutor):
     def label(self) -> str:
         """That it simulates tuccl's interpreter, and that its class was never fitted."""
         return f"{super().label}, estimates for tuccl's interpreter"
-
-
-def timing_of(program: Program, us: float, samples: tuple[float, ...]) -> Timing:
-    """Return the timing of a program whose simulated calls took ``samples`` us, ``us`` in all."""
-    # A copy onto its own memory is carried out like any other: in place costs the same.
-    out_of_place, in_place = (
-        us if program.out_of_place else None,
-        us if program.in_place else None,
-    )
-    in_place_samples = samples if in_place is not None else ()
-    return Timing(out_of_place, in_place, samples, "sim", samples_us_ip=in_place_samples)
 
 
 def _padded_calls(program: Program, calls: Sequence[Call]) -> list[Call]:

@@ -9,14 +9,10 @@ import pytest
 
 from tests.conftest import Tuccl
 from tuccl.errors import InputError
-from tuccl.groups.concurrent import (
-    GroupExecutor,
-    group_call,
-    joint_bound_us,
-    nccl_choice,
-    time_groups,
-)
+from tuccl.groups.bounds import joint_bound_us
+from tuccl.groups.concurrent import group_call, nccl_choice, time_groups
 from tuccl.groups.equivalence import group_orbits
+from tuccl.groups.executor import GroupExecutor
 from tuccl.groups.layout import megatron_groups
 from tuccl.program import Knobs
 from tuccl.runtime import ConfiguredProgram, SimExecutor

@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import Tuccl
 from tuccl.errors import InputError, TucclError
 from tuccl.eval.compare_groups import compare_groups
-from tuccl.groups.concurrent import candidate_run, group_call, table_choice
+from tuccl.groups.concurrent import group_call, table_choice, table_run
 from tuccl.groups.equivalence import group_orbits
 from tuccl.groups.export import export_job
 from tuccl.groups.job import JOB_NAME, JobEntry, JobTables, load_job, save_job
@@ -192,7 +192,7 @@ def test_groups_that_are_not_alike_choose_what_ends_soonest_together(tmp_path: P
             runs = []
             for n, (orbit, own) in enumerate(zip(orbits, tuned, strict=True)):
                 chosen = other if n == number else own.select("allgather", "16M").candidate
-                run = candidate_run(own, chosen, "allgather", 1 << 24, "2.19")
+                run = table_run(own, chosen, "allgather", 1 << 24, "2.19")
                 runs += [group_call(run, family[member], 1 << 24) for member in orbit]
             assert max(executor.time_groups(runs)) >= row.tuned_us * (1 - 1e-9)
 

@@ -1,0 +1,120 @@
+"""An executor of groups that call at once, for searches over one group's programs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import msgspec
+import networkx as nx
+
+from tuccl.groups.equivalence import group_hops
+from tuccl.groups.layout import Groups
+from tuccl.program import Knobs, Program
+from tuccl.runtime import Executor, SimExecutor
+from tuccl.runtime.executors.executor import Call, StepLoop
+from tuccl.runtime.executors.sim import GroupCall
+from tuccl.simulation import MachineClass, Network
+from tuccl.topology import Topology, keep_gpus
+from tuccl.topology.relays import Hop
+
+
+class GroupExecutor(SimExecutor):
+    """Times a program as all groups of a kind run it at the same time, on the whole machine.
+
+    To a search it is an executor of one group's part. Sketches are made for the part's share of the
+    links: their rates over the number of groups that use them.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        groups: Groups,
+        orbit: Sequence[int],
+        company: Sequence[GroupCall] = (),
+        launch: str = "mpi",
+    ) -> None:
+        """Prepare for the groups of an orbit.
+
+        Args:
+            topology: The whole machine.
+            groups: Ranks of each group of the kind. Those that are not in the orbit run the
+                program too: they are there, but their times do not count.
+            orbit: Numbers of the groups that are alike; the first gives the part.
+            company: Calls of other groups that begin at the same time.
+            launch: As in `SimExecutor`.
+        """
+        super().__init__(keep_gpus(topology, groups[orbit[0]]), launch=launch)
+        self._whole = SimExecutor(topology, launch=launch)
+        hops = group_hops(topology, groups)
+        # The others of the orbit end when the first does; company may lie beside any of them.
+        near = range(len(groups)) if company else sharers(hops, orbit[0])
+        self._counted = [n for n, number in enumerate(near) if number in orbit]
+        self._groups = [groups[number] for number in near]
+        self._company = tuple(company)
+        self._planned = share(self._topology, hops)
+
+    @property
+    def label(self) -> str:
+        """That it simulates, on what, and how many groups call at once."""
+        beside = f" beside {len(self._company)} calls of others" if self._company else ""
+        return f"{super().label}, {self.concurrent} groups at once{beside}"
+
+    @property
+    def concurrent(self) -> int:
+        """The groups that are simulated: those that share links with the first, itself counted."""
+        return len(self._groups)
+
+    def _timer(
+        self,
+        program: Program,
+        knobs: Knobs,
+        nbytes: int,
+        loop: StepLoop,
+        machine: MachineClass,
+        exact_to_us: float,
+    ) -> Callable[..., float]:
+        own = [GroupCall(group, program, knobs, nbytes, loop) for group in self._groups]
+
+        def time_us(_: Network) -> float:
+            times = self._whole.time_groups([*own, *self._company])
+            return max(times[number] for number in self._counted)
+
+        return time_us
+
+    def time_all(
+        self, program: Program, calls: Sequence[Call], *, root: int = 0, threads: int = 1
+    ) -> list[float]:
+        """Return the simulated time in us of each of ``calls``, infinite for what is refused."""
+        return Executor.time_all(self, program, calls, root=root)
+
+
+def sharers(hops: Sequence[set[Hop]], number: int) -> list[int]:
+    """Return the groups that share links with a group, or with one that does; itself too.
+
+    Args:
+        hops: `group_hops` of all groups.
+        number: Of the group.
+    """
+    graph = nx.Graph()
+    graph.add_nodes_from(range(len(hops)))
+    first: dict[tuple[str, str], int] = {}
+    for group, used in enumerate(hops):
+        graph.add_edges_from((group, first.setdefault((hop.src, hop.dst), group)) for hop in used)
+    return sorted(nx.node_connected_component(graph, number))
+
+
+def share(part: Topology, hops: Sequence[set[Hop]]) -> Topology | None:
+    """Return a group's part with each link's rate over the number of groups that use it.
+
+    None where it shares nothing. Links are used by the routes between a group's members.
+    """
+    users = Counter((hop.src, hop.dst) for used in hops for hop in used)
+    links = tuple(
+        msgspec.structs.replace(link, bandwidth=link.bandwidth / count)
+        for link in part.links
+        for count in [max(1, *(users[way] for way in link.directions()))]
+    )
+    if links == part.links:
+        return None
+    return msgspec.structs.replace(part, links=links)
