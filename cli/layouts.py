@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
 from tuccl.cli.arguments import COLLECTIVES
 from tuccl.cli.output import did_you_mean
@@ -17,6 +18,8 @@ from tuccl.groups.layout import (
 )
 from tuccl.groups.traces import trace_groups
 from tuccl.topology import Topology
+
+_MOST_SHOWN = 8  # ranks of a group
 
 
 def add_layout(parser: argparse.ArgumentParser, *, required: bool) -> None:
@@ -41,6 +44,16 @@ def add_layout(parser: argparse.ArgumentParser, *, required: bool) -> None:
         default=MEGATRON_ORDER,
         help=f"with --layout: axes, the fastest first (default {MEGATRON_ORDER})",
     )
+
+
+def ranks_text(ranks: Sequence[int]) -> str:
+    """Return ranks in a few words.
+
+    >>> ranks_text(range(100))
+    '0 1 2 3 4 5 6 7 ... (100)'
+    """
+    shown = " ".join(map(str, ranks[:_MOST_SHOWN]))
+    return shown if len(ranks) <= _MOST_SHOWN else f"{shown} ... ({len(ranks)})"
 
 
 def has_layout(args: argparse.Namespace) -> bool:

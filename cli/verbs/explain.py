@@ -16,6 +16,7 @@ from tuccl.cli.arguments import (
     add_root,
     one_collective_of,
 )
+from tuccl.cli.layouts import ranks_text
 from tuccl.cli.output import columns, print_json, print_json_lines, say, warn
 from tuccl.cli.verbs.studies import add_study, studies_of
 from tuccl.errors import InputError, Unavailable
@@ -103,7 +104,7 @@ def explain_rank(args: argparse.Namespace, job: JobTables) -> int:
     of = "tables" if args.rank is None else f"groups of rank {args.rank}"
     print(f"# {job.topology.name}: {of}; times of choices are simulated, all groups at once")
     for row in rows:
-        print(f"{row['kind']}: ranks {' '.join(map(str, row['members']))}; {row['company']}")
+        print(f"{row['kind']}: ranks {ranks_text(row['members'])}; {row['company']}")
         print(f"  table {row['table']}, key {row['key']}, alike: {row['alike']} groups")
         for choice in row["choices"]:
             print(f"  {choice}")

@@ -29,7 +29,7 @@ from tuccl.cli.executors import (
     one_run,
     real_executor_of,
 )
-from tuccl.cli.layouts import add_layout, calls_of, groups_of, has_layout
+from tuccl.cli.layouts import add_layout, calls_of, groups_of, has_layout, ranks_text
 from tuccl.cli.output import print_json, warn
 from tuccl.cli.progress import Progress
 from tuccl.cli.renamed import search_name
@@ -282,8 +282,9 @@ def run_job(args: argparse.Namespace, topology: Topology) -> int:
         return 0
     for table in tuned:
         entry = next(e for e in tables.entries if tables.place(e) == table.folder)
-        members = " ".join(map(str, tables.members(entry)))
+        members = ranks_text(tables.members(entry))
         print(f"{entry.kind}: {len(entry.groups)} groups alike, the first of ranks {members}")
+        print(f"# {table.result.label}, against {table.result.baseline}")
         print(tuned_columns(table.result))
     evaluations, seconds = (
         sum(getattr(table.result, name) for table in tuned) for name in ("evaluations", "seconds")

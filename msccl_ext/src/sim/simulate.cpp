@@ -267,6 +267,30 @@ class Simulation {
 
 namespace {
 
+struct Simulated {
+  sim::Outcome outcome;
+  std::int64_t events = 0;
+  bool extrapolated = false;
+  bool steady = true;
+};
+
+/// Runs calls that are compiled, `passes` by call, beside the flows of others if there are any.
+Simulated run(sim::TransferGraph& graph, std::vector<sim::Passes> passes, const Network& network,
+              const MachineClass& machine, const SimOptions& options) {
+  if (options.outside) {
+    check(*options.outside, network);
+    sim::add_outside(graph, *options.outside);
+  }
+  Simulation simulation(graph, std::move(passes),
+                        options.exact_to_us - machine.start_us_of(options.launch));
+  const bool exact = options.exact || (options.outside && !options.outside->flows.empty());
+  Simulated out{exact || !simulation.in_step() ? simulation.whole() : simulation.extrapolated()};
+  out.events = simulation.events;
+  out.extrapolated = simulation.skipped;
+  out.steady = simulation.steady;
+  return out;
+}
+
 /// The program on the network's ranks `members`.
 Program placed(const Program& program, const std::vector<int>& members) {
   Program out = program;
@@ -340,14 +364,8 @@ GroupsResult simulate_groups(const std::vector<GroupCall>& calls, const Network&
   }
   sim::TransferGraph graph = sim::combine(std::move(graphs));
   if (calls.size() > 1) check_resident(graph, machine, network.ranks());
-  if (options.outside) {
-    check(*options.outside, network);
-    sim::add_outside(graph, *options.outside);
-  }
-  Simulation simulation(graph, passes, options.exact_to_us - start_us);
-  const bool exact = options.exact || (options.outside && !options.outside->flows.empty());
-  sim::Outcome outcome =
-      exact || !simulation.in_step() ? simulation.whole() : simulation.extrapolated();
+  const Simulated simulated = run(graph, passes, network, machine, options);
+  const sim::Outcome& outcome = simulated.outcome;
 
   GroupsResult result;
   for (std::size_t i = 0; i < calls.size(); ++i) {
@@ -359,8 +377,8 @@ GroupsResult simulate_groups(const std::vector<GroupCall>& calls, const Network&
         std::max(calls[i].start_us + host_us, start_us + outcome.calls_us[i]));
   }
   result.time_us = *std::max_element(result.calls_us.begin(), result.calls_us.end());
-  result.extrapolated = simulation.skipped;
-  result.resource_busy_us = std::move(outcome.busy_us);
+  result.extrapolated = simulated.extrapolated;
+  result.resource_busy_us = outcome.busy_us;
   return result;
 }
 
@@ -372,28 +390,22 @@ SimResult simulate(const Program& program, const Knobs& knobs, const Network& ne
   const std::int64_t chunk = nbytes / program.nchunks;
   sim::TransferGraph graph =
       sim::compile(program, knobs, network, machine, chunk, options.step_loop);
-  if (options.outside) {
-    check(*options.outside, network);
-    sim::add_outside(graph, *options.outside);
-  }
-  Simulation simulation(graph, {sim::passes_of(chunk, pass_bytes(knobs, options.step_loop))},
-                        options.exact_to_us - machine.start_us_of(options.launch));
-  const bool exact = options.exact || (options.outside && !options.outside->flows.empty());
-  sim::Outcome outcome = exact ? simulation.whole() : simulation.extrapolated();
+  Simulated simulated = run(graph, {sim::passes_of(chunk, pass_bytes(knobs, options.step_loop))},
+                            network, machine, options);
 
   SimResult result;
   const int gpus = options.process_gpus > 0 ? options.process_gpus : network.ranks();
   result.host_us = machine.host_us(options.launch, gpus, program.nchannels);
-  result.gpu_us = machine.start_us_of(options.launch) + outcome.time_us;
+  result.gpu_us = machine.start_us_of(options.launch) + simulated.outcome.time_us;
   result.time_us = std::max(result.host_us, result.gpu_us);
-  result.events = simulation.events;
-  result.extrapolated = simulation.skipped;
-  result.steady = simulation.steady;
+  result.events = simulated.events;
+  result.extrapolated = simulated.extrapolated;
+  result.steady = simulated.steady;
   result.resource_bytes = sim::carried_bytes(program, network, chunk);
   for (const std::int64_t bytes : result.resource_bytes)
     result.resource_wire_bytes.push_back(static_cast<double>(bytes) *
                                          graph.calls.front().wire_factor);
-  result.resource_busy_us = std::move(outcome.busy_us);
+  result.resource_busy_us = std::move(simulated.outcome.busy_us);
   return result;
 }
 
