@@ -15,6 +15,9 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import os
+import re
+import subprocess
 import sys
 import tempfile
 from collections import defaultdict
@@ -23,7 +26,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-from nccl_on_one_gpu import nccl_allreduces
 from report import ROOT, publish
 
 from tuccl.errors import InputError, TucclError, Unavailable
@@ -193,19 +195,12 @@ def knob_effects(executor: CudaExecutor, ranks: int, sizes: Sequence[int]) -> di
     return cases
 
 
-def tuned(executor: CudaExecutor, topology: Topology, extent: Extent) -> None:
-    """Print a table tuned here beside msccl-default with msccl's knobs."""
+def tuned(executor: CudaExecutor, topology: Topology, extent: Extent, out: Path) -> None:
+    """Print a table tuned here, which ``out`` gets, beside msccl-default with msccl's knobs."""
     options = TuneOptions(budget=extent.budget, seconds=extent.tune_seconds)
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "table"
-        result = tune(
-            topology,
-            ["allreduce"],
-            extent.sizes,
-            lambda _: executor,
-            options,
-            path=out,
-        ).result
+    result = tune(
+        topology, ["allreduce"], extent.sizes, lambda _: executor, options, path=out
+    ).result
     print(f"\nallreduce of {topology.ranks} ranks, tuned on the GPU, against {result.baseline}")
     print(f"{result.evaluations} evaluations in {result.seconds:.0f} s")
     print("    bytes  default us   tuned us  speed-up  choice")
@@ -217,14 +212,43 @@ def tuned(executor: CudaExecutor, topology: Topology, extent: Extent) -> None:
         )
 
 
-def beside_nccl(ranks: int, sizes: Sequence[int]) -> None:
-    """Print NCCL's own allreduce between ranks of one GPU, or why there is none."""
-    print(f"\nNCCL's allreduce of {ranks} ranks on one GPU")
+def beside_nccl(ranks: int, sizes: Sequence[int], table: Path) -> None:
+    """Print NCCL's allreduce between ranks of one GPU, and tuccl's of ``table`` in its place."""
+    print(f"\nallreduce of {ranks} ranks on one GPU, called as NCCL's, launches included: us")
+    script = [sys.executable, str(ROOT / "benchmarks" / "nccl_on_one_gpu.py")]
+    calls = [*script, "--ranks", str(ranks), "--sizes", *map(str, sizes)]
+    run = [sys.executable, "-m", "tuccl.cli", "run", "--table", str(table), "--cuda"]
+    here = ["--topology", str(table / "topology.json"), "--"]  # ranks that share a GPU
+    for name, command, said in (
+        ("NCCL", calls, ""),
+        ("tuccl", [*run, *here, *calls], "calls that the table covers are served"),
+    ):
+        try:
+            times = _nccl_times(command, said)
+        except Unavailable as error:
+            print(f"{name:6} skipped: {error}")
+        else:
+            print(f"{name:6}" + "".join(f"{us:11.1f}" for us in times))
+
+
+def _nccl_times(command: Sequence[str], said: str) -> list[float]:
+    environment = {**os.environ, "NCCL_DEBUG": "INFO"}
     try:
-        for nbytes, us in nccl_allreduces(ranks, sizes).items():
-            print(f"{nbytes:9}  {us:9.1f} us")
-    except Unavailable as error:
-        print(f"skipped: {error}")
+        run = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=90, env=environment
+        )
+    except subprocess.TimeoutExpired:
+        raise Unavailable("not done after 90 s") from None
+    except subprocess.CalledProcessError as error:
+        raise Unavailable(f"exit {error.returncode}: {error.stderr[-400:]}") from None
+    lines = run.stdout.splitlines()
+    if reasons := [line for line in lines if line.startswith("skipped: ")]:
+        raise Unavailable(reasons[0].removeprefix("skipped: "))
+    if said not in run.stdout + run.stderr:
+        raise Unavailable(f"the table was left out: {run.stderr[-400:]}")
+    rows = [line.split() for line in lines if re.fullmatch(r"\d+ [\d.]+ \d+", line)]
+    assert all(wrong == "0" for _, _, wrong in rows), run.stdout
+    return [float(us) for _, us, _ in rows]
 
 
 def fitted_class(topology: Topology, cases: dict[str, list[Case]], path: Path) -> None:
@@ -281,8 +305,10 @@ def measure(args: argparse.Namespace) -> None:
     devices = (args.device,)
     checked = CudaExecutor(args.ranks, Operands(check=True), effort, devices=devices)
     cases = knob_effects(checked, args.ranks, extent.sizes)
-    tuned(CudaExecutor(args.ranks, effort=effort, devices=devices), topology, extent)
-    beside_nccl(args.ranks, extent.sizes)
+    with tempfile.TemporaryDirectory() as folder:
+        table = Path(folder) / "table"
+        tuned(CudaExecutor(args.ranks, effort=effort, devices=devices), topology, extent, table)
+        beside_nccl(args.ranks, extent.sizes, table)
     (ROOT / "build").mkdir(exist_ok=True)
     name = "gpu-class-rehearsed.json" if args.quick else "gpu-class.json"
     fitted_class(topology, cases, ROOT / "build" / name)

@@ -35,6 +35,8 @@ class Device {
   virtual int resident_blocks(Protocol protocol, int threads) const = 0;
   /// Starts a call behind what `stream` holds. Allocates nothing on a GPU.
   virtual void launch(Protocol protocol, const cuda::Launch& launch, int threads, void* stream) = 0;
+  /// What `stream` gets from here on begins after all that `other` holds now. Allocates nothing.
+  virtual void order(void* stream, void* other) = 0;
   /// Waits for what was launched, where no stream holds it: on the host.
   virtual void settle() = 0;
   /// Waits for all that was launched.

@@ -39,12 +39,15 @@ class GpuDevice final : public Device {
     char bus[32] = {};
     must(cudaDeviceGetPCIBusId(bus, sizeof bus, number_), "finding a GPU's PCI address");
     bus_ = bus;
+    const Present present(number_);
+    must(cudaEventCreateWithFlags(&order_, cudaEventDisableTiming), "making an event");
   }
   ~GpuDevice() override {
     cudaSetDevice(number_);
     for (std::byte* memory : opened_) cudaIpcCloseMemHandle(memory);
     for (std::byte* memory : visible_) cudaFreeHost(memory);
     for (const cudaEvent_t event : events_) cudaEventDestroy(event);
+    cudaEventDestroy(order_);
   }
 
   std::string name() const override { return "GPU " + bus_; }
@@ -127,6 +130,12 @@ class GpuDevice final : public Device {
     must(cuda::start(protocol, launch, threads, static_cast<cudaStream_t>(stream)),
          "starting a kernel");
   }
+  void order(void* stream, void* other) override {
+    if (stream == other) return;
+    const Present present(number_);
+    must(cudaEventRecord(order_, static_cast<cudaStream_t>(other)), "recording an event");
+    must(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), order_, 0), "ordering streams");
+  }
   void settle() override {}
   void drain() override {
     const Present present(number_);
@@ -166,6 +175,7 @@ class GpuDevice final : public Device {
   std::vector<std::byte*> visible_;
   std::vector<std::byte*> opened_;  ///< Of other processes.
   std::vector<cudaEvent_t> events_;
+  cudaEvent_t order_ = nullptr;
 };
 
 }  // namespace

@@ -42,9 +42,6 @@ void check_together(const Pending& a, const Pending& b) {
       a.contribution.threads != b.contribution.threads)
     throw InputError(a.communicator->device().name() +
                      ": its ranks differ in the call, expected the same of all");
-  if (a.stream != b.stream)
-    throw InputError(a.communicator->device().name() +
-                     ": its ranks differ in the stream, expected one for all");
 }
 
 /// Launches the first of `calls` with those that share its grid, and takes them out.
@@ -71,9 +68,11 @@ Device& launch_first(std::vector<Pending>& calls) {
                      " alone was called, expected all in one group");
   for (const Pending& p : taken) p.communicator->announce(p.contribution.call);
   Device& device = first.communicator->device();
+  for (const Pending& p : taken) device.order(first.stream, p.stream);
   first.communicator->time(first.contribution, first.stream, [&] {
     device.launch(first.contribution.protocol, launch, first.contribution.threads, first.stream);
   });
+  for (const Pending& p : taken) device.order(p.stream, first.stream);
   return device;
 }
 

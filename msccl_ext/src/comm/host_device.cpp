@@ -102,6 +102,7 @@ class HostDevice final : public Device {
     ++blocks_.seed;
     follow([protocol, launch, how = blocks_] { play(protocol, launch, how); });
   }
+  void order(void*, void*) override {}  // there is one queue
   void settle() override {
     if (last_.joinable()) last_.join();
   }

@@ -58,6 +58,37 @@ void processes_compute(const char* allgather, const char* hosts) {
   CHECK(codes == std::vector<int>(kRanks, 0));
 }
 
+/// Each rank's call comes after what its own stream holds, and before what follows there.
+void ranks_have_streams_of_their_own() {
+  const Table table;
+  tucclComm_t comms[kRanks] = {};
+  const int devices[kRanks] = {};
+  must(tucclCommInitAll(comms, kRanks, devices, nullptr));
+  const Stream streams[kRanks];
+  constexpr std::size_t kCount = 9000;
+  std::vector<Array> data(kRanks, Array(kCount)), results(kRanks, Array(kCount));
+  for (int times = 1; times <= 20; ++times) {
+    const std::vector<int> ones(kCount, times);
+    const std::size_t bytes = kCount * sizeof(int);
+    for (std::size_t r = 0; r < kRanks; ++r)
+      check(
+          cudaMemcpyAsync(data[r].data(), ones.data(), bytes, cudaMemcpyDefault, streams[r].get()));
+    must(tucclGroupStart());
+    for (std::size_t r = 0; r < kRanks; ++r)
+      must(tucclAllReduce(data[r].data(), data[r].data(), kCount, tucclInt32, tucclSum, comms[r],
+                          streams[r].get()));
+    must(tucclGroupEnd());
+    for (std::size_t r = 0; r < kRanks; ++r)
+      check(cudaMemcpyAsync(results[r].data(), data[r].data(), bytes, cudaMemcpyDefault,
+                            streams[r].get()));
+    for (std::size_t r = 0; r < kRanks; ++r) {
+      streams[r].settle();
+      for (const int value : results[r]) CHECK(value == times * kRanks);
+    }
+  }
+  for (tucclComm_t comm : comms) must(tucclCommDestroy(comm));
+}
+
 /// What a graph holds is done again at each replay, counts going on.
 void a_graph_is_replayed() {
   const Table table;
@@ -98,5 +129,6 @@ int main() {
     tuccl::processes_compute(kLL128, "");
     for (const char* hosts : {"aab", "abc"}) tuccl::processes_compute("LL 1 256 16384", hosts);
   }
+  tuccl::ranks_have_streams_of_their_own();
   tuccl::a_graph_is_replayed();
 }
