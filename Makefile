@@ -53,6 +53,7 @@ soak: setup cpp mpi
 	$(RUN) pytest -n 2 --dist worksteal -m slow --hypothesis-profile=explore
 	$(SANITIZED)/cuda_model_test soak
 	TUCCL_SOAK_S=120 $(SANITIZED)/plugin_agreement_test soak
+	$(SANITIZED)/plugin_job_test soak
 	TUCCL_SOAK_S=120 $(THREADED)/plugin_agreement_test soak
 
 # Coverage-guided, with Debian's clang; `make test` replays and mutates the same corpus under g++.

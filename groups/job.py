@@ -14,10 +14,12 @@ from tuccl.errors import InputError
 from tuccl.files import decode_reason, printable_path, read_bounded, write_file
 from tuccl.groups.layout import ProcessGroups
 from tuccl.runtime import Table, load_table
+from tuccl.runtime.jobs.plugins import plugin_path
 from tuccl.topology import Topology, decode_topology, encode_topology
 
 FORMAT = "tuccl-job/1"
 JOB_NAME, TOPOLOGY_NAME, TABLES_NAME = "job.json", "topology.json", "tables"
+MEMBERS_NAME = "members.txt"
 _MOST_BYTES = 1 << 28
 
 
@@ -95,11 +97,11 @@ class JobTables:
 
         Of kinds with the same group the first one's: each member chooses alike.
         """
-        return next((e for e, group in self._groups() if group == tuple(members)), None)
+        return next((e for e, group in self.of_groups() if group == tuple(members)), None)
 
     def of_rank(self, rank: int) -> list[tuple[JobEntry, tuple[int, ...]]]:
         """Return the groups that a rank is in which have a table, each with its entry."""
-        return [(entry, group) for entry, group in self._groups() if rank in group]
+        return [(entry, group) for entry, group in self.of_groups() if rank in group]
 
     def table(self, entry: JobEntry) -> Table:
         """Return an entry's table, after proving it.
@@ -119,7 +121,8 @@ class JobTables:
         """Return the folder of an entry's table."""
         return self.folder / TABLES_NAME / entry.table
 
-    def _groups(self) -> Iterator[tuple[JobEntry, tuple[int, ...]]]:
+    def of_groups(self) -> Iterator[tuple[JobEntry, tuple[int, ...]]]:
+        """Yield every group that has a table, with its entry."""
         for entry in self.entries:
             groups = self.groups.kind(entry.kind).groups
             yield from ((entry, groups[number]) for number in entry.groups)
@@ -131,15 +134,59 @@ def is_job(folder: str | os.PathLike[str]) -> bool:
 
 
 def save_job(job: JobTables) -> None:
-    """Write a job's index and machine beside its tables; the index, last, makes them valid.
+    """Write a job's index, machine and groups' members beside its tables.
+
+    The index, last, makes them valid; NCCL's tuner plugin reads the members.
 
     Raises:
         InputError: the folder is not there or cannot be written.
     """
     topology = encode_topology(job.topology)
     write_file(job.folder / TOPOLOGY_NAME, topology)
+    write_file(job.folder / MEMBERS_NAME, members_text(job))
     file = _File(job.groups, hashlib.sha256(topology).hexdigest(), job.entries)
     write_file(job.folder / JOB_NAME, msgspec.json.format(msgspec.json.encode(file), indent=1))
+
+
+def members_text(job: JobTables) -> bytes:
+    """Return the groups of a job with their tables as text, one a line, for tuccl's plugins."""
+    lines: dict[tuple[int, ...], str] = {}
+    for entry, group in job.of_groups():
+        text = read_bounded(job.place(entry) / "table.txt", _MOST_BYTES)
+        checksum = text.split()[-1].decode()
+        ranks = " ".join(map(str, group))
+        lines.setdefault(group, f"group {entry.table} {checksum} {ranks}\n")
+    head = f"tuccl-members 1\njob {job.groups.ranks} {len(lines)}\n"
+    body = (head + "".join(lines.values())).encode()
+    return body + f"end {hashlib.sha256(body).hexdigest()}\n".encode()
+
+
+def job_environment(job: JobTables) -> dict[str, str]:
+    """Return the variables by which NCCL's tuner plugin gives each communicator its group's table.
+
+    Raises:
+        InputError: a table is damaged, or of programs, which the plugin cannot load.
+        Unavailable: this installation was built without the plugins.
+    """
+    for entry in job.entries:
+        if (dialect := job.table(entry).lookup.dialect) != "nccl":
+            raise InputError(
+                f"{printable_path(job.place(entry))}: a table of dialect {dialect}; NCCL's tuner "
+                "loads a job's tables of dialect nccl (tuccl tune --dialect nccl), tuccl.torch the "
+                "others"
+            )
+    text = read_bounded(job.folder / MEMBERS_NAME, _MOST_BYTES)
+    if text != members_text(job):
+        raise InputError(
+            f"{printable_path(job.folder / MEMBERS_NAME)}: not of this job's tables; tune the job "
+            "again"
+        )
+    return {
+        "NCCL_TUNER_PLUGIN": str(plugin_path("tuner")),
+        "NCCL_PROFILER_PLUGIN": str(plugin_path("profiler")),
+        "TUCCL_TABLE": str(job.folder.resolve()),
+        "TUCCL_TABLE_SHA256": text.split()[-1].decode(),
+    }
 
 
 def load_job(path: str | os.PathLike[str]) -> JobTables:

@@ -17,6 +17,7 @@ from tuccl.groups.concurrent import group_call, nccl_choice
 from tuccl.groups.equivalence import group_key, group_orbits
 from tuccl.groups.executor import GroupExecutor
 from tuccl.groups.job import (
+    MEMBERS_NAME,
     TABLES_NAME,
     TOPOLOGY_NAME,
     JobEntry,
@@ -38,7 +39,7 @@ from tuccl.tuning.tuned_table import TunedTable
 from tuccl.units import Size, format_bytes, size_bytes
 
 # Of a job whose first tune did not end.
-_OWN_NAMES = TABLES_NAME, TOPOLOGY_NAME
+_OWN_NAMES = MEMBERS_NAME, TABLES_NAME, TOPOLOGY_NAME
 
 Concurrent = Literal["none", "kind"]
 """Which groups call at once while a group's table is tuned: it alone, or all of its kind."""

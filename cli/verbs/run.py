@@ -6,12 +6,14 @@ import argparse
 import os
 import shlex
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from tuccl.cli.arguments import add_prefer, topology_of
 from tuccl.cli.output import say, warn
 from tuccl.errors import InputError, TucclError
 from tuccl.files import printable_path, read_bounded
+from tuccl.groups.job import is_job, job_environment, load_job
 from tuccl.runtime import Table, load_table, run_command, run_environment
 from tuccl.runtime.jobs import (
     BOOTSTRAP_VARIABLES,
@@ -45,7 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--table",
         required=True,
         metavar="TABLE",
-        help="folder of the table, or of several: that for the hosts which are there is loaded",
+        help="folder of the table, or of several: that for the hosts which are there is loaded;"
+        " or of a job, whose communicators of NCCL get the tables of their groups",
     )
     parser.add_argument(
         "--elastic",
@@ -121,6 +124,8 @@ def run(args: argparse.Namespace) -> int:
     if shutil.which(command[0]) is None:
         raise InputError(f"{command[0][:80]!r} cannot be started: there is no such command")
     now = topology_of(args.topology) if args.topology else None
+    if is_job(args.table):
+        return run_job(args, command, now)
     here = context_here(args.context) if args.context else None
     several = not is_table(args.table)
     if not several and (args.elastic or args.hosts):
@@ -207,11 +212,42 @@ def run_with_table(args: argparse.Namespace, command: list[str], stored: Table) 
             for option, value in (("--bootstrap", args.bootstrap), ("--explore", args.explore))
             if value not in (None, "none", 0)
         )
+    return start(command, environment, notes, address, stored.lookup.ranks)
+
+
+def run_job(args: argparse.Namespace, command: list[str], now: Topology | None) -> int:
+    """Start the command so that each communicator of NCCL gets the table of its members."""
+    names = ("elastic", "hosts", "dialect", "scheduler", "cuda", "prefer", "context", "explore")
+    if others := [name for name in names if getattr(args, name)]:
+        raise InputError(f"--{others[0]}: not with a job's tables ({args.table})")
+    if args.bootstrap == "none":
+        raise InputError("--bootstrap none: the ranks of a job's groups have to meet")
+    job = load_job(args.table)
+    if changes := changed_machine(job.topology, now):
+        warn([f"the machine changed since the job was tuned: {changes[0]}"])
+        warn(["CMD runs without the tables, on the runtime's defaults; run `tuccl tune` again"])
+        return run_command(command, {}, without=LEFT_OVER)
+    notes = (
+        f"every host of the job must see {job.folder.resolve()}",
+        "a group's table needs NCCL 2.27 or later, and ranks as its launcher numbers them",
+    )
+    address = rendezvous_address(args.bootstrap, len(job.topology.hosts))
+    return start(command, job_environment(job), notes, address, job.topology.ranks)
+
+
+def start(
+    command: list[str],
+    environment: dict[str, str],
+    notes: Sequence[str],
+    address: tuple[str, int] | None,
+    ranks: int,
+) -> int:
+    """Start the command of ``ranks`` ranks, which meet at ``address``, if any."""
     with rendezvous_server(address) as found:
         handing, more = forwarding(command, {**environment, **found})
         started = ranks_in(command)
-        if started not in (None, stored.lookup.ranks):
-            more += (f"the table is for {stored.lookup.ranks} ranks, CMD starts {started}",)
+        if started not in (None, ranks):
+            more += (f"the table is for {ranks} ranks, CMD starts {started}",)
         warn([*notes, *more])
         say(shell_block(environment))
         if found:

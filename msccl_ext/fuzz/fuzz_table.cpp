@@ -1,12 +1,13 @@
 // One input of the fuzzer: any bytes are refused in one line, or a table in which every call finds
-// a candidate that is there. With its checksum corrected, the same input reaches the lines' own
-// checks.
+// a candidate that is there, or a job's groups. With its checksum corrected, the same input reaches
+// the lines' own checks.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
 
 #include "select/line_reader.h"
+#include "tuccl/job_tables.h"
 #include "tuccl/observed.h"
 #include "tuccl/selector.h"
 
@@ -34,7 +35,17 @@ void choose_everywhere(const std::shared_ptr<const Table>& table) {
     }
 }
 
+void read_members(std::string_view text) {
+  try {
+    const auto job = JobTables::parse(text, "fuzz.txt");
+    if (job->ranks() < 1 || job->find({job->ranks()}) != nullptr) std::abort();
+  } catch (const tuccl::InputError& error) {
+    if (std::string_view(error.what()).find('\n') != std::string_view::npos) std::abort();
+  }
+}
+
 void read(std::string_view text) {
+  read_members(text);
   std::shared_ptr<const Table> table;
   try {
     table = Table::parse(text, "fuzz.txt");

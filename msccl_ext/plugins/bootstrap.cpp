@@ -2,10 +2,17 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <mutex>
 #include <optional>
+#include <span>
+#include <sstream>
+#include <utility>
+#include <vector>
 
+#include "agree/sha256.h"
 #include "support/environment.h"
 #include "support/number.h"
 #include "tuccl/error.h"
@@ -19,6 +26,10 @@ using select::Agreement;
 /// Which launcher started how many processes (PyTorch's, Open MPI's, MPICH's, Slurm's).
 constexpr const char* kSizes[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
                                   "SLURM_STEP_NUM_TASKS"};
+constexpr const char* kRanks[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
+
+/// Before a rank's place in a job, and before the members in rank 0's answer.
+constexpr std::string_view kGroup = "group ";
 
 /// A process that failed to agree once queries nobody again: others would wait for it in vain no
 /// longer than it takes them to learn the same.
@@ -32,6 +43,88 @@ select::JoinRequest join_request(const std::string& group, int ranks) {
           .group = group,
           .ranks = ranks,
           .timeout = meeting_timeout()};
+}
+
+/// The first of the launcher's variables that is a number.
+std::optional<int> launched(std::span<const char* const> variables) {
+  for (const char* variable : variables)
+    if (const auto value = number_in<int>(environment(variable)); value && *value >= 0)
+      return value;
+  return std::nullopt;
+}
+
+int processes_of_job() { return launched(kSizes).value_or(0); }
+
+/// Which rank of the job and of the communicator this is, for rank 0; or why it has no part in it.
+std::string place_in_job(const LoadedTable& loaded, std::uint64_t communicator) {
+  const int ranks = loaded.job->ranks(), processes = processes_of_job();
+  const std::optional<int> rank = launched(kRanks);
+  if (!rank)
+    return loaded.folder + ": a job's tables, and the launcher does not say which rank this is";
+  if (*rank >= ranks || (processes > 0 && processes != ranks))
+    return loaded.folder + ": of a job of " + std::to_string(ranks) + " ranks; this one has " +
+           std::to_string(std::max(processes, *rank + 1));
+  const bool known = profiler_rank && profiler_rank->communicator == communicator;
+  return std::string(kGroup) + std::to_string(*rank) + " " +
+         std::to_string(known ? profiler_rank->rank : -1) + " " + hex(loaded.job->sha256());
+}
+
+/// The members by rank of the communicator, as all said; throws InputError where they cannot be.
+std::vector<int> members_of(const std::vector<std::optional<std::string>>& places,
+                            const std::string& checksum) {
+  std::vector<std::pair<int, int>> ranks;  // rank of the communicator, rank of the job
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const std::string who = "rank " + std::to_string(i);
+    if (!places[i]) throw InputError(who + " does not answer");
+    std::istringstream words(*places[i]);
+    std::string kind, sha256;
+    std::pair<int, int> one;
+    if (!(words >> kind >> one.second >> one.first >> sha256) || kind + " " != kGroup)
+      throw InputError(who + ": " + (places[i]->empty() ? "holds no job's tables" : *places[i]));
+    if (sha256 != checksum) throw InputError(who + " holds another job's tables");
+    ranks.push_back(one);
+  }
+  const bool ordered = std::ranges::all_of(ranks, [](const auto& one) { return one.first >= 0; });
+  std::ranges::sort(ranks, {},
+                    ordered ? &std::pair<int, int>::first : &std::pair<int, int>::second);
+  std::vector<int> out;
+  for (const auto& [place, rank] : ranks) {
+    if (std::ranges::find(out, rank) != out.end())
+      throw InputError("two ranks are rank " + std::to_string(rank) + " of the job");
+    if (ordered && place != std::ssize(out))
+      throw InputError("two ranks have one place in the communicator");
+    out.push_back(rank);
+  }
+  return out;
+}
+
+std::string listed(const std::vector<int>& ranks) {
+  std::string out;
+  for (const int rank : ranks) out += (out.empty() ? "" : " ") + std::to_string(rank);
+  return out;
+}
+
+/// The table of this communicator's members, which rank 0 names after all have said who they are;
+/// nullopt where the job has none for them. A rank that holds no job's tables sends what
+/// `first_refusal` has it send, and is refused like the others, who throw InputError.
+std::optional<LoadedTable> of_members(select::ControlGroup& group, const LoadedTable& loaded,
+                                      std::uint64_t communicator, const Log& log) {
+  const auto places = group.gather(place_in_job(loaded, communicator));
+  std::string answer;
+  try {
+    if (group.rank() == 0)
+      answer = std::string(kGroup) + listed(members_of(places, hex(loaded.job->sha256())));
+  } catch (const Error& error) {
+    answer = error.what();
+  }
+  answer = group.broadcast(answer);
+  if (!answer.starts_with(kGroup)) throw InputError(answer);
+  std::istringstream words(answer.substr(kGroup.size()));
+  const std::vector<int> members(std::istream_iterator<int>(words), {});
+  if (const auto* found = loaded.job->find(members)) return table_of_group(loaded, *found);
+  log.inform(loaded.folder + ": no table for ranks " + listed(members) +
+             "; NCCL's own choices are used");
+  return std::nullopt;
 }
 
 /// The first reason that any rank has against every table; empty where none has one.
@@ -75,9 +168,11 @@ GroupAgreement without_group(LoadedTable loaded, const Log& log) {
   return out;
 }
 
-/// `members` processes or ranks agree for communicators of `ranks`.
+/// `members` processes or ranks agree for communicators of `ranks`; of a job's tables those of
+/// `communicator`.
 GroupAgreement in_group(const std::string& name, int members, int ranks, LoadedTable loaded,
-                        select::Exploration exploration, const Log& log) {
+                        select::Exploration exploration, const Log& log,
+                        std::uint64_t communicator = 0) {
   GroupAgreement out;
   out.folder = loaded.folder;
   if (gave_up.load()) {
@@ -87,6 +182,12 @@ GroupAgreement in_group(const std::string& name, int members, int ranks, LoadedT
   }
   try {
     out.group = select::join(join_request(name, members));
+    if (loaded.job) {
+      std::optional<LoadedTable> own = of_members(*out.group, loaded, communicator, log);
+      if (!own) return {};
+      loaded = *std::move(own);
+      out.folder = loaded.folder;
+    }
     out.agreement = agree_in(*out.group, loaded, ranks, exploration);
   } catch (const std::exception& error) {
     out.agreement = {nullptr, {}, error.what(), ""};
@@ -97,12 +198,6 @@ GroupAgreement in_group(const std::string& name, int members, int ranks, LoadedT
     out.group = nullptr;
   }
   return out;
-}
-
-int processes_of_job() {
-  for (const char* variable : kSizes)
-    if (const auto size = number_in<int>(environment(variable)); size && *size > 0) return *size;
-  return 0;
 }
 
 /// What was agreed for the job must outlive this shared object's users: NCCL closes plugins with
@@ -126,12 +221,19 @@ select::Exploration exploration() {
 
 GroupAgreement agree_for_communicator(std::uint64_t communicator, int ranks, LoadedTable loaded,
                                       select::Exploration exploration, const Log& log) {
+  if (loaded.job && !has_rendezvous())
+    loaded.refusal = loaded.folder + ": a job's tables, and ranks cannot meet (TUCCL_BOOTSTRAP)";
   if (!has_rendezvous() || loaded.folder.empty()) return without_group(std::move(loaded), log);
   return in_group("communicator " + std::to_string(communicator), ranks, ranks, std::move(loaded),
-                  exploration, log);
+                  exploration, log, communicator);
 }
 
 GroupAgreement agree_for_job(const char* plugin, LoadedTable loaded, const Log& log) {
+  if (std::exchange(loaded.job, nullptr))
+    loaded.refusal =
+        loaded.folder +
+        ": a job's tables need to know a communicator's ranks: NCCL 2.28, or 2.27 with "
+        "tuccl's profiler";
   if (!has_rendezvous() || loaded.folder.empty()) return without_group(std::move(loaded), log);
   static std::mutex agreeing;
   static std::optional<Agreement> agreement;

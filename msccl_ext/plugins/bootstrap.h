@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "loaded_table.h"
@@ -17,12 +18,24 @@ struct GroupAgreement {
   std::unique_ptr<select::ControlGroup> group;  ///< Null where no other rank was queried.
 };
 
+/// A rank of a communicator as NCCL's profiler interface says it.
+struct CommunicatorRank {
+  std::uint64_t communicator;
+  int rank;
+};
+
+/// What the profiler's init got on this thread last. From 2.27 on NCCL calls it before the
+/// tuner's, for the same communicator.
+inline thread_local std::optional<CommunicatorRank> profiler_rank;
+
 /// Whether the ranks of this job can query each other: TUCCL_BOOTSTRAP names a rendezvous server.
 bool has_rendezvous();
 
 /// The agreement of the `ranks` ranks of a communicator, all of whom call it `communicator` and
 /// each of whom has loaded `table`; all of them are there when this returns. Without a rendezvous
-/// server it is what this rank has loaded. Never throws; logs why there is none.
+/// server it is what this rank has loaded. Of a job's tables it is that of the members: the ranks
+/// that their launcher gave them, in the order of the communicator's, if the profiler knows it,
+/// else rising. Never throws; logs why there is none.
 GroupAgreement agree_for_communicator(std::uint64_t communicator, int ranks, LoadedTable table,
                                       select::Exploration, const Log&);
 

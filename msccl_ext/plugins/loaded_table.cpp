@@ -11,13 +11,16 @@
 namespace tuccl::plugin {
 namespace {
 
-void check_asked_for(const select::Table& table, const std::string& folder) {
+void check_signature(const select::Table& table, const std::string& folder) {
   const std::string signature = environment("TUCCL_SIGNATURE");
   if (!signature.empty() && select::signature_from(signature) != table.signature())
     throw InputError(folder + ": tuned for another machine than TUCCL_SIGNATURE " +
                      signature.substr(0, 40) + "; tune again, or give the table for this one");
+}
+
+void check_checksum(const Digest& sha256, const std::string& folder) {
   const std::string checksum = environment("TUCCL_TABLE_SHA256");
-  if (!checksum.empty() && checksum != hex(table.sha256()))
+  if (!checksum.empty() && checksum != hex(sha256))
     throw InputError(folder +
                      ": another table than TUCCL_TABLE_SHA256 names; give every host the "
                      "same one");
@@ -27,8 +30,14 @@ LoadedTable read_table() {
   LoadedTable loaded{nullptr, environment("TUCCL_TABLE"), ""};
   if (loaded.folder.empty()) return loaded;
   try {
+    if (auto job = select::JobTables::load(loaded.folder)) {
+      check_checksum(job->sha256(), loaded.folder);
+      loaded.job = std::move(job);
+      return loaded;
+    }
     auto table = select::Table::load(loaded.folder);
-    check_asked_for(*table, loaded.folder);
+    check_signature(*table, loaded.folder);
+    check_checksum(table->sha256(), loaded.folder);
     loaded.table = std::move(table);
   } catch (const std::exception& error) {
     loaded.refusal = error.what();
@@ -53,6 +62,19 @@ LoadedTable loaded_table() noexcept {
   } catch (const std::exception&) {  // out of memory
     return {};
   }
+}
+
+LoadedTable table_of_group(const LoadedTable& job, const select::JobTables::Record& group) {
+  LoadedTable out{nullptr, select::table_folder(job.folder, group), ""};
+  try {
+    auto table = select::Table::load(out.folder);
+    if (table->sha256() != group.sha256)
+      throw InputError(out.folder + ": not the table of the job's index; tune the job again");
+    out.table = std::move(table);
+  } catch (const std::exception& error) {
+    out.refusal = error.what();
+  }
+  return out;
 }
 
 }  // namespace tuccl::plugin

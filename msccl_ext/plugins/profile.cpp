@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "bootstrap.h"
+
 namespace tuccl::plugin {
 namespace {
 
@@ -77,6 +79,7 @@ void report(const select::Table& table, const select::ObservedTimes& observed, c
 
 Profile::Profile(std::uint64_t communicator, int nodes, int ranks, int rank, abi::Logger logger)
     : log_(logger), ranks_(ranks), rank_(rank) {
+  profiler_rank = CommunicatorRank{communicator, rank};
   LoadedTable loaded = loaded_table();
   if (!loaded.table || !is_for(*loaded.table, nodes, ranks)) return;
   table_ = loaded.table;

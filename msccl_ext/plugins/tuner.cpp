@@ -33,12 +33,14 @@ GroupAgreement agreement_for(const Communicator& communicator, const Log& log) {
     return !reason.empty();
   };
   if (loaded.table && misfit_of(*loaded.table)) return {};
-  GroupAgreement out = communicator.id ? agree_for_communicator(
-                                             *communicator.id, static_cast<int>(communicator.ranks),
-                                             std::move(loaded), exploration(), log)
-                                       : agree_for_job("tuner", std::move(loaded), log);
+  std::optional<std::uint64_t> id = communicator.id;
+  if (!id && loaded.job && profiler_rank) id = profiler_rank->communicator;  // NCCL 2.27
+  GroupAgreement out = id ? agree_for_communicator(*id, static_cast<int>(communicator.ranks),
+                                                   std::move(loaded), exploration(), log)
+                          : agree_for_job("tuner", std::move(loaded), log);
+  if (!communicator.id) out.group = nullptr;
   if (!out.agreement.table || misfit_of(*out.agreement.table)) return {};
-  log.inform("tuner: table " + folder + ", " +
+  log.inform("tuner: table " + out.folder + ", " +
              std::to_string(out.agreement.table->entries().size()) + " entries, " +
              std::to_string(communicator.ranks) + " ranks");
   return out;

@@ -90,16 +90,21 @@ def test_members_of_random_layouts_find_one_entry_or_none_of_their_own(tmp_path:
             while numbers:
                 mine = [numbers.pop() for _ in range(draw.randint(1, len(numbers)))]
                 table = f"{kind.name}-{mine[0]}"
+                (tmp_path / "tables" / table).mkdir(parents=True, exist_ok=True)
+                (tmp_path / "tables" / table / "table.txt").write_text(f"end {table}\n")
                 entries.append(
                     JobEntry(kind=kind.name, groups=tuple(mine), key="", table=table, checksum="")
                 )
         draw.shuffle(entries)
         save_job(JobTables(tmp_path, ProcessGroups(ranks, tuple(kinds)), machine, tuple(entries)))
         job = load_job(tmp_path)
+        members = (tmp_path / "members.txt").read_text()
         for kind in kinds:
             for group in kind.groups:
                 entry = job.of_members(group)
                 assert entry is not None
+                line = f"group {entry.table} {entry.table} {' '.join(map(str, group))}\n"
+                assert members.count(line) == 1
                 owners = job.groups.kind(entry.kind).groups
                 assert group in [owners[number] for number in entry.groups]
                 for rank in group:  # each member has the choice among its own groups

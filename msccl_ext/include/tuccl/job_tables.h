@@ -1,0 +1,43 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tuccl::select {
+
+/// Which table each group of a job's ranks has: members.txt in a job's folder, checked whole and
+/// never changed (docs/reference/files.md).
+class JobTables {
+ public:
+  /// The table of one group, or of several that are alike.
+  struct Record {
+    std::string table;                    ///< Its folder's name below tables/.
+    std::array<std::uint8_t, 32> sha256;  ///< Of its table.txt.
+  };
+
+  /// What the bytes of a members.txt say. Throws InputError with one line that names `where`.
+  static std::shared_ptr<const JobTables> parse(std::string_view text, std::string_view where);
+
+  /// That of the job in the folder `path`; null where the folder has no members.txt.
+  static std::shared_ptr<const JobTables> load(const std::string& path);
+
+  /// That of the group with these ranks of the job in this order; null where it has none.
+  const Record* find(const std::vector<int>& members) const;
+
+  int ranks() const { return ranks_; }
+  const std::array<std::uint8_t, 32>& sha256() const { return sha256_; }
+
+ private:
+  int ranks_ = 0;
+  std::array<std::uint8_t, 32> sha256_{};
+  std::map<std::vector<int>, Record> groups_;
+};
+
+/// The folder of a job's table.
+std::string table_folder(const std::string& job, const JobTables::Record& record);
+
+}  // namespace tuccl::select

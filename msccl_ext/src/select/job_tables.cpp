@@ -1,0 +1,76 @@
+#include "tuccl/job_tables.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "select/directory.h"
+#include "select/line_reader.h"
+#include "tuccl/error.h"
+
+namespace tuccl::select {
+namespace {
+
+constexpr const char* kMembersName = "members.txt";
+constexpr std::int64_t kMostRanks = 1 << 20;
+constexpr std::int64_t kMostGroups = 1 << 24;
+
+bool is_folder_name(std::string_view name) {
+  return name != "." && name != ".." && name.find('/') == name.npos && name.size() <= 255;
+}
+
+std::vector<int> read_members(Line& line, int ranks) {
+  std::vector<int> out;
+  while (line.more()) out.push_back(static_cast<int>(line.integer("rank", 0, ranks - 1)));
+  std::vector<int> sorted = out;
+  std::ranges::sort(sorted);
+  if (out.empty() || std::ranges::adjacent_find(sorted) != sorted.end())
+    line.fail("expected ranks, each once");
+  return out;
+}
+
+}  // namespace
+
+std::shared_ptr<const JobTables> JobTables::parse(std::string_view text, std::string_view where) {
+  Lines lines(text, where);
+  Line version = lines.next();
+  version.word("tuccl-members");
+  version.integer("version", 1, 1);
+  version.end();
+  Line head = lines.next();
+  head.word("job");
+  auto out = std::make_shared<JobTables>();
+  out->ranks_ = static_cast<int>(head.integer("ranks", 1, kMostRanks));
+  const std::int64_t groups = head.integer("groups", 0, kMostGroups);
+  head.end();
+  for (std::int64_t i = 0; i < groups; ++i) {
+    Line line = lines.next();
+    line.word("group");
+    Record record{std::string(line.field("table")), line.digest(line.field("checksum"))};
+    if (!is_folder_name(record.table)) line.fail("table: expected the name of a folder");
+    if (!out->groups_.try_emplace(read_members(line, out->ranks_), std::move(record)).second)
+      line.fail("a group twice");
+  }
+  lines.end();
+  out->sha256_ = lines.sha256();
+  return out;
+}
+
+std::shared_ptr<const JobTables> JobTables::load(const std::string& path) {
+  const std::string file = path + "/" + kMembersName;
+  struct stat status{};
+  if (::stat(file.c_str(), &status) != 0) return nullptr;
+  return parse(contents(open_below(AT_FDCWD, file.c_str(), O_NOFOLLOW, file), file), cut(file));
+}
+
+const JobTables::Record* JobTables::find(const std::vector<int>& members) const {
+  const auto found = groups_.find(members);
+  return found == groups_.end() ? nullptr : &found->second;
+}
+
+std::string table_folder(const std::string& job, const JobTables::Record& record) {
+  return job + "/tables/" + record.table;
+}
+
+}  // namespace tuccl::select
