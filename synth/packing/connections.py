@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from tuccl.simulation import MachineClass
 from tuccl.synth.model.network import Pair
 from tuccl.synth.model.send import Send
+from tuccl.synth.packing.hierarchical import MOST_RUNS
 from tuccl.synth.packing.tree_packing import Flow, Forest, TreePacker
 
 # Thread blocks that a GPU may need whatever its fastest connection needs, and that others may
@@ -108,7 +109,13 @@ def _share_blocks(
         _, src, dst = connection
         return round(utilisation[src, dst], 2), src ^ dst, connection
 
+    runs = Counter[_Connection]()
+    if forest.relay_group:
+        for (reduces, *pair), chunks in forest.chunks.items():
+            channel = int(not reduces and tuple(pair) not in idle)
+            runs[channel, pair[0], pair[1]] = -(-chunks // forest.relay_group)
     duplex = [c for c in up | down if c[1] < c[2] and _opposite(c) in up | down]
+    duplex = [c for c in duplex if runs[c] + runs[_opposite(c)] <= MOST_RUNS]
     for orbit in _orbits(sorted(duplex, key=idlest), forest.rotation, ranks):
         if max(blocks[rank] for _, *ends in orbit for rank in ends) > most_blocks:
             shared.update(*((c, _opposite(c)) for c in orbit))

@@ -15,10 +15,8 @@ from tuccl.synth.packing.edge_capacities import TreeProblem, edge_capacities
 from tuccl.synth.packing.tree import Tree
 
 _MOST_CHUNKS = 6
-# Runs of chunks that a connection inside a host should carry at most: a thread block has 64 steps,
-# and half as many for each direction where it serves both.
-MOST_RUNS = 36
-MOST_RUNS_BOTH_WAYS = 32
+# Runs of chunks that a connection inside a host carries at most: a thread block has 64 steps.
+MOST_RUNS = 64
 
 # For each local rank the trees inside a host, as edges (parent, child), parents first.
 _Inner = list[list[list[Pair]]]
@@ -66,16 +64,13 @@ class Rails(EqualGroups):
 
 
 @lru_cache(maxsize=8)
-def rails_of(network: Network, runs: int = MOST_RUNS) -> Rails | None:
-    """Return the rails where hosts are equal and joined between equal local ranks, else None.
-
-    `runs` are those of chunks that a connection should carry at most.
-    """
+def rails_of(network: Network) -> Rails | None:
+    """Return the rails where hosts are equal and joined between equal local ranks, else None."""
     hosts = equal_groups(network)
     if hosts is None:
         return None
     members = hosts.members
-    rails = Rails(network, members, _relay_group(len(members), hosts.local_ranks, runs))
+    rails = Rails(network, members, _relay_group(len(members), hosts.local_ranks))
     pairs = (
         pair
         for number, ranks in enumerate(members)
@@ -85,19 +80,19 @@ def rails_of(network: Network, runs: int = MOST_RUNS) -> Rails | None:
     return rails if all(pair in network.index for pair in pairs) else None
 
 
-def _relay_group(hosts: int, local_ranks: int, runs: int) -> int:
-    """Return the fewest ranks to a relay group with which connections carry at most `runs` runs.
+def _relay_group(hosts: int, local_ranks: int) -> int:
+    """Return the fewest ranks to a relay group with which connections carry few enough runs.
 
     With more than one, a host's own group is a run apart from those of others. A group of one
-    shares the links between hosts exactly; larger ones have some hosts carry more.
+    shares the links between hosts exactly; larger ones have some hosts carry more, and a relay
+    waits for its group's chunks of a pass behind all that its block received in the pass before, so
+    that the links between hosts and those inside them take turns.
     """
     sizes = [n for n in range(1, local_ranks + 1) if local_ranks % n == 0 and hosts % n == 0]
-    return next((size for size in sizes if hosts <= size * (runs - (size > 1))), sizes[-1])
+    return next((size for size in sizes if hosts <= size * (MOST_RUNS - (size > 1))), sizes[-1])
 
 
-def hierarchical_trees(
-    network: Network, chunks_per_rank: int, runs: int = MOST_RUNS
-) -> tuple[Tree, ...] | None:
+def hierarchical_trees(network: Network, chunks_per_rank: int) -> tuple[Tree, ...] | None:
     """Return trees from every rank by which its chunks get to all; None where hosts differ.
 
     A chunk gets to all ranks of its host, from one of them, the relay, to the ranks of that local
@@ -106,7 +101,7 @@ def hierarchical_trees(
     grow as the logarithm of their number. All hosts do the same, so links between hosts are shared
     evenly.
     """
-    hosts = rails_of(network, runs)
+    hosts = rails_of(network)
     if hosts is None:
         return None
     inner = _inner_trees(hosts.inside)

@@ -20,13 +20,7 @@ from tuccl.synth.bounds.graph import Fabric, routed_fabric
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.network import Network, Pair
 from tuccl.synth.packing.edge_capacities import TreeProblem, edge_capacities, least_time_s
-from tuccl.synth.packing.hierarchical import (
-    MOST_RUNS,
-    MOST_RUNS_BOTH_WAYS,
-    Rails,
-    hierarchical_trees,
-    rails_of,
-)
+from tuccl.synth.packing.hierarchical import Rails, hierarchical_trees, rails_of
 from tuccl.synth.packing.tree import Tree
 
 Flow = tuple[bool, int, int]
@@ -102,9 +96,9 @@ class TreePacker:
     network: Network
     fabric: Fabric
 
-    def rails(self, runs: int = MOST_RUNS) -> Rails | None:
+    def rails(self) -> Rails | None:
         """Return the hosts where they are many and equal, so that trees are hierarchical."""
-        return rails_of(self.network, runs) if self.network.ranks > _MOST_PACKED else None
+        return rails_of(self.network) if self.network.ranks > _MOST_PACKED else None
 
     @cached_property
     def reverse(self) -> TreePacker:
@@ -115,16 +109,14 @@ class TreePacker:
         """Return the problem to bring `chunks_per_root[r]` chunks of each rank r to all."""
         return TreeProblem(self.network, self.fabric, tuple(chunks_per_root))
 
-    def trees(self, chunks_per_root: Sequence[int], runs: int = MOST_RUNS) -> tuple[Tree, ...]:
+    def trees(self, chunks_per_root: Sequence[int]) -> tuple[Tree, ...]:
         """Return trees by which `chunks_per_root[r]` chunks of each rank r get to all.
-
-        Hierarchical ones have connections carry at most `runs` runs of chunks.
 
         Raises:
             Infeasible: some rank cannot be reached.
         """
         if self.network.ranks > _MOST_PACKED and len(set(chunks_per_root)) == 1:
-            trees = hierarchical_trees(self.network, chunks_per_root[0], runs)
+            trees = hierarchical_trees(self.network, chunks_per_root[0])
             if trees is not None:
                 return trees
         problem = self.problem(chunks_per_root)
@@ -192,11 +184,10 @@ def pack_forest(packer: TreePacker, collective: Collective, chunks_per_rank: int
         Infeasible: the links do not join all ranks.
     """
     chunks_per_root = _chunks_per_root(collective, chunks_per_rank)
-    runs = MOST_RUNS_BOTH_WAYS if collective.name == "allreduce" else MOST_RUNS
-    up = packer.reverse.trees(chunks_per_root, runs) if collective.reducing else ()
-    down = packer.trees(chunks_per_root, runs) if _broadcasts(collective) else ()
+    up = packer.reverse.trees(chunks_per_root) if collective.reducing else ()
+    down = packer.trees(chunks_per_root) if _broadcasts(collective) else ()
     packed = packer.forest(up, down)
-    if not collective.rooted and (rails := packer.rails(runs)) is not None:
+    if not collective.rooted and (rails := packer.rails()) is not None:
         return replace(packed, relay_group=rails.relay_group, rotation=rails.rotation)
     bound_s = packer.bound_s(collective, chunks_per_rank)
     if packed.busiest_s * ENOUGH <= bound_s:

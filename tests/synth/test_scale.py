@@ -56,7 +56,13 @@ def made(t: Topology, name: str) -> tuple[Schedule, Program]:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
-    ("t", "least"), [(a100_pod(9), 0.99), (pairs_of_gpus(40), 0.97), (pairs_of_gpus(33), 0.99)]
+    ("t", "least"),
+    [
+        (a100_pod(9), 0.99),
+        (pairs_of_gpus(40), 0.99),
+        (pairs_of_gpus(33), 0.99),
+        (pairs_of_gpus(70), 0.97),
+    ],
 )
 def test_many_equal_hosts_get_programs_near_the_bound(t: Topology, least: float, name: str) -> None:
     schedule, program = made(t, name)
@@ -113,7 +119,7 @@ def test_a_period_that_needs_more_channels_is_rotated_too(
 
 
 def test_rotating_ranks_rotates_the_trees() -> None:
-    rail_network = sketch_network(rails(t := pairs_of_gpus(40)), t)
+    rail_network = sketch_network(rails(t := pairs_of_gpus(70)), t)
     hosts, trees = rails_of(rail_network), hierarchical_trees(rail_network, 1)
     assert hosts is not None
     assert trees is not None
@@ -127,7 +133,7 @@ def test_rotating_ranks_rotates_the_trees() -> None:
 
 
 def test_merged_sends_are_the_single_ones_side_by_side() -> None:
-    rail_network = sketch_network(rails(t := pairs_of_gpus(40)), t)
+    rail_network = sketch_network(rails(t := pairs_of_gpus(70)), t)
     trees = hierarchical_trees(rail_network, 3)
     assert trees is not None
     first_chunks = [3 * rank for rank in range(t.ranks)]
