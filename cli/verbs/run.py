@@ -27,6 +27,7 @@ from tuccl.runtime.jobs import (
     shell_block,
     table_for,
 )
+from tuccl.runtime.jobs.launch import window_notes
 from tuccl.runtime.probing import read_transports
 from tuccl.runtime.table import in_use
 from tuccl.runtime.table.context import JobContext
@@ -230,6 +231,7 @@ def run_job(args: argparse.Namespace, command: list[str], now: Topology | None) 
     notes = (
         f"every host of the job must see {job.folder.resolve()}",
         "a group's table needs NCCL 2.27 or later, and ranks as its launcher numbers them",
+        *window_notes(os.environ),
     )
     address = rendezvous_address(args.bootstrap, len(job.topology.hosts))
     return start(command, job_environment(job), notes, address, job.topology.ranks)

@@ -10,7 +10,7 @@
 namespace tuccl::select {
 
 /// Which table each group of a job's ranks has: members.txt in a job's folder, checked whole and
-/// never changed (docs/reference/files.md).
+/// never changed (docs/reference/plugins.md).
 class JobTables {
  public:
   /// The table of one group, or of several that are alike.
