@@ -69,6 +69,7 @@ class Clocked final : public Device {
     launched_ = protocol;
     host_->launch(protocol, launch, threads, stream);
   }
+  void order(void* stream, void* other) override { host_->order(stream, other); }
   void settle() override { host_->settle(); }
   void drain() override { host_->drain(); }
   bool record(int number, void* stream) override {
