@@ -10,9 +10,9 @@ import networkx as nx
 
 from tuccl.groups.equivalence import group_hops
 from tuccl.groups.layout import Groups
-from tuccl.program import Knobs, Program
+from tuccl.program import Program
 from tuccl.runtime import Executor, SimExecutor
-from tuccl.runtime.executors.executor import Call, StepLoop
+from tuccl.runtime.executors.executor import Call
 from tuccl.runtime.executors.sim import GroupCall
 from tuccl.simulation import MachineClass, Network
 from tuccl.topology import Topology, keep_gpus
@@ -66,15 +66,9 @@ class GroupExecutor(SimExecutor):
         return len(self._groups)
 
     def _timer(
-        self,
-        program: Program,
-        knobs: Knobs,
-        nbytes: int,
-        loop: StepLoop,
-        machine: MachineClass,
-        exact_to_us: float,
+        self, call: GroupCall, machine: MachineClass, exact_to_us: float
     ) -> Callable[..., float]:
-        own = [GroupCall(group, program, knobs, nbytes, loop) for group in self._groups]
+        own = [call._replace(members=group) for group in self._groups]
 
         def time_us(_: Network) -> float:
             times = self._whole.time_groups([*own, *self._company])

@@ -15,6 +15,7 @@ from tuccl.files import decode_reason, printable_path, read_bounded, write_file
 from tuccl.groups.layout import ProcessGroups
 from tuccl.runtime import Table, load_table
 from tuccl.runtime.jobs.plugins import plugin_path
+from tuccl.runtime.table.store import TEXT_NAME
 from tuccl.topology import Topology, decode_topology, encode_topology
 
 FORMAT = "tuccl-job/1"
@@ -152,7 +153,7 @@ def members_text(job: JobTables) -> bytes:
     """Return the groups of a job with their tables as text, one a line, for tuccl's plugins."""
     lines: dict[tuple[int, ...], str] = {}
     for entry, group in job.of_groups():
-        text = read_bounded(job.place(entry) / "table.txt", _MOST_BYTES)
+        text = read_bounded(job.place(entry) / TEXT_NAME, _MOST_BYTES)
         checksum = text.split()[-1].decode()
         ranks = " ".join(map(str, group))
         lines.setdefault(group, f"group {entry.table} {checksum} {ranks}\n")

@@ -45,20 +45,20 @@ select::JoinRequest join_request(const std::string& group, int ranks) {
           .timeout = meeting_timeout()};
 }
 
-/// The first of the launcher's variables that is a number.
-std::optional<int> launched(std::span<const char* const> variables) {
+/// The first of the launcher's variables that is a number from `least` on.
+std::optional<int> launched(std::span<const char* const> variables, int least) {
   for (const char* variable : variables)
-    if (const auto value = number_in<int>(environment(variable)); value && *value >= 0)
+    if (const auto value = number_in<int>(environment(variable)); value && *value >= least)
       return value;
   return std::nullopt;
 }
 
-int processes_of_job() { return launched(kSizes).value_or(0); }
+int processes_of_job() { return launched(kSizes, 1).value_or(0); }
 
 /// Which rank of the job and of the communicator this is, for rank 0; or why it has no part in it.
 std::string place_in_job(const LoadedTable& loaded, std::uint64_t communicator) {
   const int ranks = loaded.job->ranks(), processes = processes_of_job();
-  const std::optional<int> rank = launched(kRanks);
+  const std::optional<int> rank = launched(kRanks, 0);
   if (!rank)
     return loaded.folder + ": a job's tables, and the launcher does not say which rank this is";
   if (*rank >= ranks || (processes > 0 && processes != ranks))

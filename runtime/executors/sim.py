@@ -166,7 +166,8 @@ class SimExecutor(Executor):
         if repeats < 1 or nbytes < 1:
             raise InputError(f"{nbytes} bytes, {repeats} repeats: expected at least one of each")
 
-        time_us = self._timer(program, knobs, nbytes, loop, machine, exact_to_us)
+        call = GroupCall(range(self.ranks), program, knobs, nbytes, loop)
+        time_us = self._timer(call, machine, exact_to_us)
         samples = self._samples(time_us, repeats)
         us = sum(samples) / len(samples) if self._cross else samples[0]
         # A copy onto its own memory is carried out like any other: in place costs the same.
@@ -178,27 +179,21 @@ class SimExecutor(Executor):
         return Timing(out_of_place, in_place, samples, "sim", samples_us_ip=in_place_samples)
 
     def _timer(
-        self,
-        program: Program,
-        knobs: Knobs,
-        nbytes: int,
-        loop: StepLoop,
-        machine: MachineClass,
-        exact_to_us: float,
+        self, call: GroupCall, machine: MachineClass, exact_to_us: float
     ) -> Callable[..., float]:
         """Return what gives the time in us on a network and, if any, beside flows of others."""
 
         def time_us(shared: Network, outside: OutsideTraffic | None = None) -> float:
             return simulate(
-                program,
-                knobs,
-                nvls_network(shared, self._hosts) if loop.multicast else shared,
+                call.program,
+                call.knobs,
+                nvls_network(shared, self._hosts) if call.loop.multicast else shared,
                 machine,
-                padded(nbytes, program.nchunks),
+                padded(call.nbytes, call.program.nchunks),
                 launch=self._launch,
                 process_gpus=self._process_gpus,
-                pass_bytes=loop.pass_bytes,
-                transfer_slots=loop.transfer_slots,
+                pass_bytes=call.loop.pass_bytes,
+                transfer_slots=call.loop.transfer_slots,
                 outside=outside,
                 exact_to_us=exact_to_us,
             ).time_us

@@ -34,10 +34,7 @@ std::vector<int> read_members(Line& line, int ranks) {
 
 std::shared_ptr<const JobTables> JobTables::parse(std::string_view text, std::string_view where) {
   Lines lines(text, where);
-  Line version = lines.next();
-  version.word("tuccl-members");
-  version.integer("version", 1, 1);
-  version.end();
+  lines.version("tuccl-members", 1);
   Line head = lines.next();
   head.word("job");
   auto out = std::make_shared<JobTables>();

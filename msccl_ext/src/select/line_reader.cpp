@@ -31,6 +31,13 @@ Line Lines::next() {
   return line;
 }
 
+void Lines::version(std::string_view format, std::int64_t number) {
+  Line line = next();
+  line.word(format);
+  line.integer("version", number, number);
+  line.end();
+}
+
 void Lines::end() const {
   if (!text_.empty()) fail("line " + std::to_string(number_ + 1) + ": expected the end line");
 }

@@ -110,6 +110,8 @@ class Lines {
   Lines(std::string_view text, std::string_view where);
 
   Line next();
+  /// Takes the first line: what the file is, and the number of its format.
+  void version(std::string_view format, std::int64_t number);
   /// Throws InputError where lines are left.
   void end() const;
   const Digest& sha256() const { return sha256_; }

@@ -174,10 +174,7 @@ std::string write_observed(const ObservedTimes& learned, const Table& table) {
 
 ObservedTimes read_observed(std::string_view text, const Table& table, std::string_view where) {
   Lines lines(text, where);
-  Line version = lines.next();
-  version.word("tuccl-learned");
-  version.integer("version", 1, 1);
-  version.end();
+  lines.version("tuccl-learned", 1);
   Line head = lines.next();
   head.word("table");
   if (head.digest(head.field("checksum")) != table.sha256())

@@ -58,7 +58,7 @@ class Reader {
   TableLines read() {
     out_.sha256 = lines_.sha256();
     out_.candidates.reserve(bytes_ / kLeastCandidate);
-    read_version();
+    lines_.version("tuccl-table-text", 2);
     const std::size_t entries = read_table();
     out_.entries.reserve(entries);
     for (std::size_t i = 0; i < entries; ++i) read_entry();
@@ -67,13 +67,6 @@ class Reader {
   }
 
  private:
-  void read_version() {
-    Line line = lines_.next();
-    line.word("tuccl-table-text");
-    line.integer("version", 2, 2);
-    line.end();
-  }
-
   std::size_t read_table() {
     Line line = lines_.next();
     line.word("table");
