@@ -34,10 +34,11 @@ from tuccl.topology.machines import as_topology
 from tuccl.tuning.dask_workers import search_on_dask
 from tuccl.tuning.existing_table import entries_to_keep
 from tuccl.tuning.nccl.nccl_tune import tune_nccl
-from tuccl.tuning.options import TuneOptions
+from tuccl.tuning.options import Nomination, TuneOptions
 from tuccl.tuning.programs import sketches_by_name
 from tuccl.tuning.rl.saturation import Saturation, lossless_saturated
 from tuccl.tuning.size_boundaries import entries_of_sizes
+from tuccl.tuning.small_part import half_budget, part_tasks, small_part
 from tuccl.tuning.studies.storages import storage_failures
 from tuccl.tuning.studies.study import Studies
 from tuccl.tuning.tuned_table import (
@@ -164,8 +165,9 @@ def tune_tasks(
     studies = Studies(out, resume=options.resume, url=options.storage)
     work = Work(executor, executor.topology or topology, options, out)
     try:
-        work.add_tasks(tasks)
         with storage_failures(studies.where):
+            tasks = _nominated(work, tasks, studies, progress)
+            work.add_tasks(tasks)
             interrupted = not _searched(work, studies, progress, options.deadline(start))
             results = _results(work, studies)
     finally:
@@ -247,6 +249,37 @@ def _searched(work: Work, studies: Studies, progress: Progress, deadline: float)
         return False
     report_states(queue.states(), progress)
     return True
+
+
+def _nominated(
+    work: Work, tasks: Sequence[tuple[str, int, int]], studies: Studies, progress: Progress
+) -> Sequence[tuple[str, int, int]]:
+    """Have a part of a large cluster nominate what ``work`` tries for ``tasks``, then fewer points.
+
+    The tasks are returned with their budgets, unchanged where the whole machine is searched.
+
+    Raises:
+        KeyboardInterrupt: it was interrupted; says that all tasks are missing.
+    """
+    split = small_part(work.topology, work.options)
+    executor = split and work.executor.of_part(split[0])
+    if not split or not executor:
+        return tasks
+    part, options = split
+    of_part = Work(executor, part, options, work.out)
+    of_part.add_tasks(part_tasks(tasks, work.topology.ranks, part.ranks))
+
+    def report(done: int, total: int, what: str) -> None:
+        progress(done, total, f"{len(part.hosts)} hosts: {what}")
+
+    if not _searched(of_part, studies, report, options.deadline(time.monotonic())):
+        raise KeyboardInterrupt(_missing_text(work.out, tasks, []))
+    nominations = tuple(
+        Nomination(part.ranks, r.task.collective, r.task.nbytes, r.points)
+        for r in _results(of_part, studies)
+    )
+    work.options = replace(work.options, nominations=nominations)
+    return [(name, nbytes, half_budget(budget)) for name, nbytes, budget in tasks]
 
 
 def _results(work: Work, studies: Studies) -> list[TaskResult]:

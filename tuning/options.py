@@ -19,12 +19,23 @@ from tuccl.tuning.rl.state import TrainingJob
 from tuccl.tuning.searches.descent import DescentSearch
 from tuccl.tuning.searches.mraco import MracoSearch
 from tuccl.tuning.searches.search import Search
+from tuccl.tuning.searches.space import Point
 from tuccl.tuning.searches.tpe_searches import TpeSearch
 
 SEARCHES: dict[str, type[Search]] = {
     search.name: search for search in (DescentSearch, MracoSearch, TpeSearch, RlSearch)
 }
 _ADDRESS = r"[a-z]+://[^/\s]+:\d+"
+
+
+@dataclass(frozen=True)
+class Nomination:
+    """The best points of a call on a part of ``ranks`` ranks, the fastest first."""
+
+    ranks: int
+    collective: str
+    nbytes: int
+    points: tuple[Point, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +61,10 @@ class TuneOptions:
         scheduler: Address of a Dask scheduler whose workers search tasks instead.
         evaluation_limit: Seconds after which a worker's evaluation is ended and counts as hung.
         start: A table whose points searches begin with.
+        part: Hosts of the part of a large cluster that is searched first: on the whole cluster
+            half of the budget is for what is best there. None: four of a simulated cluster of more
+            than 64 GPUs; 0: the whole cluster is searched alone.
+        nominations: What is best there; none: everything is tried.
         any_order: Also programs whose ranks add in different orders, so that results may differ
             in the last bit.
         methods: Names of `tuccl.synth.find_method` that make the programs; none: all but
@@ -79,6 +94,8 @@ class TuneOptions:
     policy: Policy | None = None
     job: TrainingJob | None = None
     start: LookupTable | None = None
+    part: int | None = None
+    nominations: tuple[Nomination, ...] = ()
 
     def check(self) -> None:
         """Refuse options that cannot be.
@@ -115,6 +132,8 @@ class TuneOptions:
             )
         if self.scheduler is not None and self.workers > 1:
             raise InputError("--workers: the scheduler has its own; leave one of the two out")
+        if self.part is not None and self.part < 0:
+            raise InputError(f"part {self.part}: expected hosts to search first, or 0")
         if self.evaluation_limit <= 0:
             raise InputError(
                 f"evaluation limit {self.evaluation_limit:g}: expected more than 0 seconds"

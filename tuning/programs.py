@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path as Folder
@@ -190,8 +190,11 @@ class ProgramCache:
         nbytes: int,
         grid: KnobGrid = WHOLE_GRID,
         wider: SketchSpace | None = None,
+        only: Collection[tuple[str, str]] = (),
     ) -> Space | None:
         """Return the space of calls of ``nbytes`` bytes; None: no point is legal.
+
+        With ``only`` it has no choices but of these sketches and methods.
 
         It has the parameters of ``wider`` for dimensions, of which ``sketches`` are some points.
         Of choices with equal schedules the first that is looked at closely stays legal.
@@ -199,6 +202,8 @@ class ProgramCache:
         if self.as_plans and self.collective.name not in PLAN_COLLECTIVES:
             return None
         channels = self.choices(sketches, nbytes)
+        if only:
+            channels = {c: legal for c, legal in channels.items() if (c.sketch, c.method) in only}
         start = default_point(channels, grid)
         if start is None:
             return None

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 
 import msgspec
 
@@ -33,7 +34,11 @@ from tuccl.synth import Collective
 from tuccl.topology import Topology, encode_topology, signature
 from tuccl.tuning.evaluate import Evaluator
 from tuccl.tuning.fewer_sms import pareto_points, time_leaner_points
-from tuccl.tuning.final_points import final_points, single_placement_programs
+from tuccl.tuning.final_points import (
+    best_of_methods,
+    final_points,
+    single_placement_programs,
+)
 from tuccl.tuning.final_round import FinalRound, entries_of
 from tuccl.tuning.options import SEARCHES, TuneOptions
 from tuccl.tuning.programs import ProgramCache, sketches_by_name
@@ -43,6 +48,7 @@ from tuccl.tuning.searches.descent import DescentSearch
 from tuccl.tuning.searches.initial_points import initial_points
 from tuccl.tuning.searches.search import run_search
 from tuccl.tuning.searches.space import Point, Space
+from tuccl.tuning.small_part import nominated_points
 from tuccl.tuning.studies.study import Studies
 from tuccl.tuning.studies.task_queue import Task
 from tuccl.tuning.transfer import nearest_points
@@ -64,7 +70,8 @@ class TaskResult(msgspec.Struct, frozen=True):
 
     The entries answer for the task's size alone. ``grid_size`` counts legal points, ``default_us``
     is the runtime's own time, ``in_place`` where only that can be timed, on ``default_sms``;
-    ``nccl_best_us`` the least that a user could set in NCCL, None where no tuner steers it.
+    ``nccl_best_us`` the least that a user could set in NCCL, None where no tuner steers it;
+    ``points`` the best of each method, the fastest first, whether they beat the default or not.
     """
 
     task: Task
@@ -76,6 +83,7 @@ class TaskResult(msgspec.Struct, frozen=True):
     in_place: bool = False
     default_sms: int = 0
     nccl_best_us: float | None = None
+    points: tuple[Point, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -85,6 +93,7 @@ class SizeResult:
     final: FinalRound
     grid_size: int
     evaluations: int
+    points: tuple[Point, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -122,6 +131,7 @@ class Tuner:
             default_sms=size.final.default.sms,
             nccl_best_us=size.final.nccl_best_us,
             in_place=size.final.default.timing.time_us is None,
+            points=size.points,
         )
 
     def search(
@@ -142,7 +152,16 @@ class Tuner:
         call = task.collective, nbytes, self.options.sketches, solver
         sketches, wider = searched_sketches(self.topology, *call)
         default = self._runtime_default(nbytes)
-        space = self.programs.space(sketches, nbytes, self._grid(), wider)
+        nominated = nominated_points(self.options.nominations, self.collective, nbytes, sketches)
+        if nominated:
+            wider = None
+        space = self.programs.space(
+            sketches,
+            nbytes,
+            self._grid(),
+            wider,
+            {(point.choice.sketch, point.choice.method) for point in nominated},
+        )
         if space is None:
             return SizeResult(self._final_round(nbytes, default, []), 0, 0)
         sketch_of = sketches_by_name(sketches, wider)
@@ -163,7 +182,8 @@ class Tuner:
             seed=self.options.seed,
             full_effort=executor.full_effort,
             fixed_effort=evaluate.study.remember("fixed", partial(self._fixed, nbytes, default)),
-            start=self._transferred(nbytes, space, budget // 4),
+            start=self._legal(nominated, space, budget // 2)
+            or self._transferred(nbytes, space, budget // 4),
             first=self._cold_start(space, budget // 2),
         )
         measurements = run_search(
@@ -196,7 +216,8 @@ class Tuner:
         evaluations = math.ceil(measurements.spent / effort) + len(final.candidates)
         if not noisy:
             evaluations -= len(points)  # whose times were known
-        return SizeResult(final, space.legal_points, evaluations)
+        of_methods = best_of_methods(evaluate, measurements, effort)
+        return SizeResult(final, space.legal_points, evaluations, of_methods)
 
     @property
     def _runs_in_msccl(self) -> bool:
@@ -225,6 +246,10 @@ class Tuner:
         """Points of the table that the search begins with."""
         start = self.options.start
         return nearest_points(start, self.collective, nbytes, space, most) if start else []
+
+    def _legal(self, points: Sequence[Point], space: Space, most: int) -> list[Point]:
+        """The first of ``points`` that are legal here, or what is legal near them."""
+        return list(dict.fromkeys(islice(map(space.nearest, points), most)))
 
     def _nccl_timings(self, nbytes: int) -> list[TimedProgram]:
         """The fastest of NCCL's own algorithms with knobs, where the table's runtime has them."""

@@ -168,6 +168,14 @@ def add_search(parser: argparse.ArgumentParser) -> None:
         "--batch", type=int, metavar="M", help="samples a rank and step (see --intensity)"
     )
     group.add_argument(
+        "--part",
+        type=int,
+        metavar="HOSTS",
+        help="search on so many hosts of a simulated cluster first, and on all of it only what is "
+        "best there, each with half of the budget; 0: on all of it alone (default: 4 hosts of "
+        "more than 64 GPUs)",
+    )
+    group.add_argument(
         "--warm-start",
         metavar="TABLE",
         help="begin with the points of another table: of other sizes, or of a similar machine",
@@ -358,6 +366,7 @@ def options_of(args: argparse.Namespace, topology: Topology) -> TuneOptions:
         policy=load_policy(Path(args.policy)) if args.policy else None,
         job=job_of(args),
         start=load_table(Path(args.warm_start)).lookup if args.warm_start else None,
+        part=args.part,
     )
 
 

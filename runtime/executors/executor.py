@@ -192,6 +192,10 @@ class Executor(ABC):
         """The executor that a search goes by, before this one chooses among its best."""
         return self
 
+    def of_part(self, part: Topology) -> Executor | None:
+        """Return what times a part of the machine like this one; None: only the whole is timed."""
+        return None
+
     @property
     def supported_knobs(self) -> KnobGrid:
         """The knobs that change what it does, each value that it distinguishes."""

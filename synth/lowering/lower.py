@@ -8,9 +8,9 @@ from typing import Literal
 
 from tuccl.errors import Infeasible, InputError
 from tuccl.program import Program, replicate, verify
-from tuccl.synth.lowering.blocks import Block, DraftStep, blocks_of_ranks
+from tuccl.synth.lowering.blocks import Block, blocks_of_ranks
 from tuccl.synth.lowering.credit import MessageStep, stuck_steps
-from tuccl.synth.lowering.fusion import fuse_receives
+from tuccl.synth.lowering.fusion import Connection, fuse_receives
 from tuccl.synth.lowering.limits import Excess, Limits, excess, limits_of
 from tuccl.synth.lowering.order import Order, order
 from tuccl.synth.lowering.rewrites import (
@@ -22,7 +22,14 @@ from tuccl.synth.lowering.rewrites import (
     spread_peers,
     sums_via_scratch,
 )
-from tuccl.synth.lowering.rotation import Wrapped, alike_channels, period, rotated_gpus
+from tuccl.synth.lowering.rotation import (
+    Wrapped,
+    alike_channels,
+    period,
+    rotated_connection,
+    rotated_gpus,
+    rotation_of,
+)
 from tuccl.synth.lowering.sends_first import earliest_sends
 from tuccl.synth.lowering.steps import gpus
 from tuccl.synth.model.certificate import verify_schedule
@@ -32,6 +39,7 @@ Placement = Literal["any", "in-place", "out-of-place"]
 
 _RECEIVES = frozenset({"r", "rcs", "rrs", "rrc", "rrcs"})
 _SENDS = frozenset({"s", "rcs", "rrs", "rrcs"})
+_FEWEST_ROTATED = 32  # ranks
 # Rounds of taking back the fusions that wait for ever before all are taken back.
 _MOST_ROUNDS = 6
 
@@ -63,6 +71,19 @@ def lower(
     limits = limits_of(dialect)
     if instances < 1:
         raise InputError(f"{instances} instances: expected at least 1")
+    if (rotated := _rotated(schedule)) is not None:
+        with suppress(Infeasible):  # it is then lowered as a whole
+            return lower(
+                rotated,
+                protocol=protocol,
+                instances=instances,
+                dialect=dialect,
+                name=name,
+                nthreads=nthreads,
+                min_bytes=min_bytes,
+                max_bytes=max_bytes,
+                placement=placement,
+            )
     modes = _modes(schedule, placement)
     if not modes[0]:
         schedule = in_place_moves(schedule)
@@ -88,6 +109,16 @@ def claims_size(program: Program, nbytes: int, dialect: str) -> bool:
     """Return whether `program`, as lowered for `dialect`, is for calls of `nbytes` bytes too."""
     # The fork's range is half open.
     return program.max_bytes is None or nbytes < program.max_bytes + (dialect != "fork")
+
+
+def _rotated(schedule: Schedule) -> Schedule | None:
+    """Return a large schedule with the rotation found that leaves it as it is, if there is one."""
+    hints = schedule.hints
+    if schedule.collective.ranks < _FEWEST_ROTATED or hints.rotation or hints.sends_first:
+        return None
+    merged = merge_runs(schedule)
+    by = rotation_of(merged)
+    return replace(merged, hints=replace(hints, rotation=by)) if by else None
 
 
 def _modes(schedule: Schedule, placement: Placement) -> tuple[bool, bool]:
@@ -157,7 +188,7 @@ class _Shape:
             channels, too many thread blocks has send and receive to one peer take turns.
         """
         hints = self.schedule.hints
-        if hints.rotation and hints.split_send_recv:
+        if hints.rotation:
             with suppress(Wrapped):  # it is then lowered as a whole
                 return self.fitting(period(self.schedule))
         return self.fitting(merge_runs(replace(self.schedule, hints=replace(hints, rotation=0))))
@@ -192,6 +223,8 @@ class _Shape:
 
     def spread(self, base: Schedule, chain_ways: int, peer_ways: int) -> Schedule:
         if chain_ways > 1:
+            if base.hints.rotation and not base.hints.split_send_recv:
+                raise Wrapped("what the first ranks pass on may come by any channel")
             base = spread_chains(base, order(base, self.placements), chain_ways)
             if base.hints.rotation:
                 base = alike_channels(base)
@@ -220,7 +253,7 @@ class _Shape:
         for _ in range(_MOST_ROUNDS if fuses else 0):
             fused = fuse_receives(form, precedence, banned)
             blocks = blocks_of_ranks(form, precedence, fused, by_peer=by_peer)
-            stuck = _stuck_receives(blocks)
+            stuck = _stuck_receives(form, blocks)
             if stuck is None:
                 return blocks
             banned |= stuck
@@ -236,15 +269,35 @@ class _Shape:
         return f"{method} {collective.name} over {collective.ranks} ranks: {over}; {fix}"
 
 
-def _stuck_receives(blocks: list[list[Block]]) -> frozenset[int] | None:
-    """Return the fused receives of thread blocks that never end; None if all end."""
-    flat = [(rank, block) for rank, blocks_of_rank in enumerate(blocks) for block in blocks_of_rank]
+def _stuck_receives(schedule: Schedule, blocks: list[list[Block]]) -> frozenset[int] | None:
+    """Return the fused receives of thread blocks that never end; None if all end.
+
+    Of a period the first ranks stand for all: what one of them sends to a rank beyond, the image of
+    that rank among them receives. All ranks go on alike, for how far a Kahn network comes does not
+    depend on whose turn it is.
+    """
+    near = schedule.hints.rotation
+    near_blocks = blocks[:near] if near else blocks
+    flat = [(rank, block) for rank, of_rank in enumerate(near_blocks) for block in of_rank]
     first = [0]
-    for blocks_of_rank in blocks:
-        first.append(first[-1] + len(blocks_of_rank))
+    for of_rank in near_blocks:
+        first.append(first[-1] + len(of_rank))
+
+    def place(connection: Connection | None) -> Connection | None:
+        ranks = schedule.collective.ranks
+        return rotated_connection(connection, near, ranks) if connection and near else connection
+
     stuck = stuck_steps(
         [
-            [_message_step(block, draft, first[rank]) for draft in block.drafts]
+            [
+                MessageStep(
+                    recv=place(block.recv) if draft.op in _RECEIVES else None,
+                    send=place(block.send) if draft.op in _SENDS else None,
+                    length=draft.count,
+                    waits=tuple((first[rank] + b, at) for b, at in draft.waits),
+                )
+                for draft in block.drafts
+            ]
             for rank, block in flat
         ]
     )
@@ -252,13 +305,3 @@ def _stuck_receives(blocks: list[list[Block]]) -> frozenset[int] | None:
         return None
     left = (draft for n, at in stuck for draft in flat[n][1].drafts[at:])
     return frozenset(draft.events[0] // 2 for draft in left if len(draft.events) == 2)
-
-
-def _message_step(block: Block, draft: DraftStep, first: int) -> MessageStep:
-    """Return `draft` as far as messages go; thread blocks of its rank count from `first`."""
-    return MessageStep(
-        recv=block.recv if draft.op in _RECEIVES else None,
-        send=block.send if draft.op in _SENDS else None,
-        length=draft.count,
-        waits=tuple((first + b, at) for b, at in draft.waits),
-    )

@@ -2,16 +2,58 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
+from operator import eq
 
 from tuccl.errors import Infeasible
 from tuccl.planners import chunk_counts
 from tuccl.program import Gpu, Step, ThreadBlock
 from tuccl.synth.model.schedule import Address, Schedule, Transfer
 
+_Message = tuple[Address, Address, int, bool, Address | None]
+
 
 class Wrapped(Infeasible):
     """A run of chunks goes past the end of a buffer once it is rotated."""
+
+
+def rotation_of(schedule: Schedule) -> int:
+    """Return the least rotation of ranks that leaves `schedule` as it is, 0 if none does.
+
+    Each connection has to carry the image of what its own image backwards carries, in that order.
+    """
+    ranks = schedule.collective.ranks
+    messages: dict[tuple[int, int, int], list[_Message]] = defaultdict(list)
+    for t in schedule.transfers:
+        message = t.src_at, t.dst_at, t.count, t.reduce, t.operand
+        messages[t.channel, t.src, t.dst].append(message)
+    for by in (by for by in range(1, ranks // 2 + 1) if ranks % by == 0):
+        images = {
+            connection: (connection[0], (connection[1] + by) % ranks, (connection[2] + by) % ranks)
+            for connection in messages
+        }
+        if not messages.keys() >= set(images.values()):
+            continue
+        image = _Rotation(schedule, by).message
+        if all(
+            len(messages[to]) == len(own) and all(map(eq, map(image, own), messages[to]))
+            for own, to in ((own, images[connection]) for connection, own in messages.items())
+        ):
+            return by
+    return 0
+
+
+def rotated_connection(
+    connection: tuple[int, int, int], near: int, ranks: int
+) -> tuple[int, int, int]:
+    """Return the image of a connection whose sender is one of the first `near` ranks.
+
+    >>> rotated_connection((0, 9, 2), 4, 12)
+    (0, 1, 6)
+    """
+    channel, src, dst = connection
+    return channel, src % near, (dst - src + src % near) % ranks
 
 
 def period(schedule: Schedule) -> Schedule:
@@ -92,6 +134,16 @@ class _Rotation:
 
     def address(self, address: Address) -> Address:
         return address._replace(offset=self.offset(address.offset, 1, address.buffer))
+
+    def message(self, message: _Message) -> _Message:
+        src, dst, count, reduce, operand = message
+        return (
+            self.address(src),
+            self.address(dst),
+            count,
+            reduce,
+            operand and self.address(operand),
+        )
 
     def step(self, step: Step) -> Step:
         return Step(

@@ -1,0 +1,152 @@
+"""Large clusters: a part of the hosts is searched first, and nominates candidates for all."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tuccl.errors import InputError
+from tuccl.program import Knobs
+from tuccl.runtime import SimExecutor, load_table
+from tuccl.sketches import full_mesh
+from tuccl.sketches.rails import rails
+from tuccl.synth import Collective, ScheduleChoice
+from tuccl.topology import Topology, join, keep_gpus, load_profile, signature
+from tuccl.tuning import TuneOptions, tune
+from tuccl.tuning.options import Nomination
+from tuccl.tuning.searches.space import Point
+from tuccl.tuning.small_part import nominated_points, part_tasks, small_part
+
+OPTIONS = TuneOptions(part=2)
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Topology:
+    return join(load_profile("v100x4"), 4)
+
+
+def test_the_part_has_the_roots_host_and_one_far_from_it(hosts: Topology) -> None:
+    found = small_part(hosts, replace(OPTIONS, root=5))
+    assert found is not None
+    part, options = found
+    assert signature(part) == signature(keep_gpus(hosts, [*range(4, 8), *range(12, 16)]))
+    assert (options.root, options.part) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (TuneOptions(), "16 ranks are searched as a whole"),
+        (TuneOptions(part=0), "none is wanted"),
+        (TuneOptions(part=3), "three of four hosts are no small part"),
+    ],
+)
+def test_some_machines_are_searched_as_a_whole(
+    hosts: Topology, options: TuneOptions, why: str
+) -> None:
+    assert small_part(hosts, options) is None, why
+
+
+def test_sketches_that_a_user_gives_are_for_the_whole_machine(hosts: Topology) -> None:
+    assert small_part(hosts, replace(OPTIONS, sketches=(full_mesh(hosts),))) is None
+
+
+def test_hosts_with_other_numbers_of_gpus_have_no_part(hosts: Topology) -> None:
+    assert small_part(keep_gpus(hosts, range(15)), OPTIONS) is None
+
+
+def test_more_than_64_gpus_have_a_part_by_default() -> None:
+    found = small_part(join(load_profile("dgx-a100"), 9), TuneOptions())
+    assert found is not None
+    assert found[0].ranks == 32
+
+
+def test_rails_stand_in_where_the_whole_machine_has_no_other_sketch() -> None:
+    found = small_part(join(load_profile("dgx-a100"), 17), TuneOptions())
+    assert found is not None
+    part, options = found
+    assert [sketch.links for sketch in options.sketches] == [rails(part).links]
+
+
+def test_part_sizes_have_as_many_bytes_a_rank_or_in_all() -> None:
+    tasks = part_tasks([("allgather", 1 << 20, 8), ("allgather", 1 << 22, 20)], 64, 16)
+    assert tasks == [
+        ("allgather", 1 << 18, 8),
+        ("allgather", 1 << 20, 10),
+        ("allgather", 1 << 22, 10),
+    ]
+
+
+def test_the_best_of_each_size_come_first_under_names_of_this_machine(hosts: Topology) -> None:
+    def point(sketch: str, method: str) -> Point:
+        return Point.of(ScheduleChoice(sketch, method, 1), Knobs("LL", 1, 256))
+
+    mesh = full_mesh(hosts)
+    one, two = (point(name, "greedy") for name in ("mesh-congestion-3", "gone"))
+    ring = point("full-mesh", "ring")
+    nominations = [
+        Nomination(8, "allgather", 8 * 16 << 8, (one, ring)),
+        Nomination(8, "allgather", 8 * 16 << 10, (two, ring)),
+        Nomination(8, "allgather", 8 * 16 << 20, (point("full-mesh", "flow"),)),
+        Nomination(8, "allreduce", 8 * 16 << 8, (point("full-mesh", "flow"),)),
+    ]
+    call = Collective("allgather", 32)
+    sketches = [msgspec.structs.replace(mesh, name="mesh-congestion-13"), mesh]
+    points = nominated_points(nominations, call, 8 * 16 << 10, sketches)
+    assert [(p.choice.sketch, p.choice.method) for p in points] == [
+        ("mesh-congestion-13", "greedy"),
+        ("full-mesh", "greedy"),
+        ("full-mesh", "ring"),
+    ]
+
+
+def test_the_whole_is_tuned_with_what_its_part_nominates(hosts: Topology, tmp_path: Path) -> None:
+    seen: list[str] = []
+    table = tune(
+        hosts,
+        "allgather",
+        "1M",
+        options=replace(OPTIONS, budget=32),
+        path=tmp_path / "table",
+        progress=lambda done, total, what: seen.append(what),
+    )
+    parts = [what for what in seen if what.startswith("2 hosts: allgather ")]
+    assert parts
+    assert seen[-1] == "done"
+    [row] = table.result.tuned
+    assert row.size == 1 << 20
+    assert row.evaluations <= 16  # half of the budget, with the final round
+    assert row.best_us is not None
+    assert row.best_us < row.default_us
+    assert load_table(tmp_path / "table").lookup.ranks == hosts.ranks
+
+
+def test_an_interrupt_on_the_part_goes_on_to_the_same_table(
+    hosts: Topology, tmp_path: Path
+) -> None:
+    options = replace(OPTIONS, budget=32)
+    sizes = ["64K", "1M"]
+
+    def interrupt(done: int, total: int, what: str) -> None:
+        if done > 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt, match="missing: allgather 64K 1M"):
+        tune(hosts, "allgather", sizes, options=options, path=tmp_path / "cut", progress=interrupt)
+    with pytest.raises(InputError, match="unfinished study"):
+        tune(hosts, "allgather", sizes, options=options, path=tmp_path / "cut")
+    on = tune(
+        hosts, "allgather", sizes, options=replace(options, resume=True), path=tmp_path / "cut"
+    )
+    whole = tune(hosts, "allgather", sizes, options=options, path=tmp_path / "whole")
+    assert on.lookup.entries == whole.lookup.entries
+
+
+def test_only_a_plain_simulation_times_a_part(hosts: Topology) -> None:
+    part = keep_gpus(hosts, range(8))
+    executor = SimExecutor(hosts).of_part(part)
+    assert executor is not None
+    assert executor.ranks == 8
+    shared = SimExecutor(hosts, shared=SimExecutor(hosts)._network)
+    assert shared.of_part(part) is None

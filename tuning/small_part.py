@@ -1,0 +1,113 @@
+"""Large clusters: a small part of the machine nominates what is tried on all of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain, zip_longest
+
+from tuccl.sketches import Sketch
+from tuccl.sketches.parameters import MOST_MESHED, with_chunks
+from tuccl.sketches.rails import rails
+from tuccl.synth import Collective
+from tuccl.topology import Topology, keep_gpus
+from tuccl.tuning.options import Nomination, TuneOptions
+from tuccl.tuning.searches.space import Point
+
+_HOSTS = 4
+_MOST_RANKS = 64  # that are searched as a whole by default
+_UNIT = 16  # bytes for each rank of the least size: four elements
+_STEP = 4  # from one size of the part to the next
+_SHARE_S = 1 / 3  # of a time limit, for the part
+_FEWEST = 8  # evaluations of a task, where its budget has as many
+
+
+def small_part(topology: Topology, options: TuneOptions) -> tuple[Topology, TuneOptions] | None:
+    """Return the part that nominates candidates for all of ``topology``, and its tune's options.
+
+    None where the whole machine is searched: it is small, its hosts differ in their GPUs, or the
+    sketches are given. The part is the root's host and others that are far from it by number, since
+    neighbours may share a switch. It has the kind of sketches that the whole machine has.
+    """
+    hosts = options.part
+    if hosts is None:
+        hosts = _HOSTS if topology.ranks > _MOST_RANKS else 0
+    gpus = [topology.gpus_of(host) for host in topology.hosts]
+    if not hosts or len(gpus) < 2 * hosts or options.sketches or len(set(map(len, gpus))) > 1:
+        return None
+    first = next(place for place, ranks in enumerate(gpus) if options.root in ranks)
+    step = len(gpus) // hosts
+    places = sorted((first + number * step) % len(gpus) for number in range(hosts))
+    kept = [rank for place in places for rank in gpus[place]]
+    part = keep_gpus(topology, kept)
+    sketches = (with_chunks(rails(part), 1),) if topology.ranks > MOST_MESHED else ()
+    seconds = options.seconds and options.seconds * _SHARE_S
+    root = kept.index(options.root)
+    return part, replace(options, part=0, root=root, sketches=sketches, seconds=seconds)
+
+
+def part_tasks(
+    tasks: Sequence[tuple[str, int, int]], ranks: int, of_part: int
+) -> list[tuple[str, int, int]]:
+    """Return the tasks of a part of ``of_part`` ranks for ``tasks`` of a machine of ``ranks``.
+
+    >>> part_tasks([("allgather", 1 << 20, 100)], 128, 16)
+    [('allgather', 65536, 50), ('allgather', 262144, 50), ('allgather', 1048576, 50)]
+    """
+    sizes: dict[str, dict[int, int]] = {}
+    for collective, nbytes, budget in tasks:
+        of_collective = sizes.setdefault(collective, {})
+        for size in _sizes_alike(nbytes, ranks, of_part):
+            of_collective[size] = max(half_budget(budget), of_collective.get(size, 0))
+    return [(name, size, of[size]) for name, of in sizes.items() for size in sorted(of)]
+
+
+def half_budget(budget: int) -> int:
+    """Return the evaluations of a task on the part, and of one on the whole, of ``budget``."""
+    return min(budget, max(budget // 2, _FEWEST))
+
+
+def _sizes_alike(nbytes: int, ranks: int, of_part: int) -> list[int]:
+    """Return the sizes on a part that a call of ``nbytes`` on the whole machine may be like.
+
+    Those that have as many bytes for each rank, as many in all, and some between; of one grid.
+    """
+    unit = of_part * _UNIT
+    least, most = (
+        max(round(math.log(size / unit, _STEP)), 0) for size in (nbytes * of_part / ranks, nbytes)
+    )
+    return [unit * _STEP**power for power in range(least, most + 1)]
+
+
+def nominated_points(
+    nominations: Sequence[Nomination],
+    collective: Collective,
+    nbytes: int,
+    sketches: Sequence[Sketch],
+) -> list[Point]:
+    """Return the points that are worth a try for a call on the whole machine, the best first.
+
+    Where the machine has no sketch of a point's name, the point is for one of the same kind (as
+    ``mesh-congestion-3``), else for the last.
+    """
+    points = [
+        each.points
+        for each in nominations
+        if each.collective == collective.name
+        and each.nbytes in _sizes_alike(nbytes, collective.ranks, each.ranks)
+    ]
+    names = [sketch.name for sketch in sketches]
+    return list(
+        dict.fromkeys(
+            replace(point, choice=replace(point.choice, sketch=_alike(point.choice.sketch, names)))
+            for point in chain.from_iterable(zip_longest(*points))
+            if point is not None
+        )
+    )
+
+
+def _alike(name: str, names: Sequence[str]) -> str:
+    kind = name.rstrip("-0123456789")
+    of_kind = (other for other in names if other.rstrip("-0123456789") == kind)
+    return name if name in names else next(of_kind, names[-1])
