@@ -264,6 +264,8 @@ def _nominated(
     split = small_part(work.topology, work.options)
     executor = split and work.executor.of_part(split[0])
     if not split or not executor:
+        if work.options.part:
+            raise InputError(f"part: {work.executor.label} is not timed in parts; leave it out")
         return tasks
     part, options = split
     of_part = Work(executor, part, options, work.out)

@@ -134,6 +134,8 @@ class TuneOptions:
             raise InputError("--workers: the scheduler has its own; leave one of the two out")
         if self.part is not None and self.part < 0:
             raise InputError(f"part {self.part}: expected hosts to search first, or 0")
+        if self.part and self.dialect == "nccl":
+            raise InputError("part: --dialect nccl searches no programs; leave it out")
         if self.evaluation_limit <= 0:
             raise InputError(
                 f"evaluation limit {self.evaluation_limit:g}: expected more than 0 seconds"

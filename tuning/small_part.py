@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain, zip_longest
 
+from tuccl.errors import InputError
 from tuccl.sketches import Sketch
 from tuccl.sketches.parameters import MOST_MESHED, with_chunks
 from tuccl.sketches.rails import rails
@@ -26,15 +27,23 @@ _FEWEST = 8  # evaluations of a task, where its budget has as many
 def small_part(topology: Topology, options: TuneOptions) -> tuple[Topology, TuneOptions] | None:
     """Return the part that nominates candidates for all of ``topology``, and its tune's options.
 
-    None where the whole machine is searched: it is small, its hosts differ in their GPUs, or the
-    sketches are given. The part is the root's host and others that are far from it by number, since
+    None where the whole machine is searched: it is small, or what a user who asks for a part would
+    get an error for. The part is the root's host and others that are far from it by number, since
     neighbours may share a switch. It has the kind of sketches that the whole machine has.
+
+    Raises:
+        InputError: the options ask for a part, and the hosts are too few or differ in their GPUs,
+            or the sketches are given.
     """
     hosts = options.part
     if hosts is None:
         hosts = _HOSTS if topology.ranks > _MOST_RANKS else 0
+    if not hosts:
+        return None
     gpus = [topology.gpus_of(host) for host in topology.hosts]
-    if not hosts or len(gpus) < 2 * hosts or options.sketches or len(set(map(len, gpus))) > 1:
+    if why := _unfit(gpus, hosts, options):
+        if options.part:
+            raise InputError(f"part of {hosts} hosts: {why}")
         return None
     first = next(place for place, ranks in enumerate(gpus) if options.root in ranks)
     step = len(gpus) // hosts
@@ -45,6 +54,14 @@ def small_part(topology: Topology, options: TuneOptions) -> tuple[Topology, Tune
     seconds = options.seconds and options.seconds * _SHARE_S
     root = kept.index(options.root)
     return part, replace(options, part=0, root=root, sketches=sketches, seconds=seconds)
+
+
+def _unfit(gpus: Sequence[Sequence[int]], hosts: int, options: TuneOptions) -> str:
+    if len(gpus) < 2 * hosts:
+        return f"expected at most half of the cluster's {len(gpus)}"
+    if len(set(map(len, gpus))) > 1:
+        return "the hosts have different numbers of GPUs, so a part says little; leave it out"
+    return "the sketches given are for all ranks; leave one of the two out" * bool(options.sketches)
 
 
 def part_tasks(

@@ -94,7 +94,7 @@ class SimExecutor(Executor):
         self._machine = machine if machine is not None else machine_of(topology)
         self._launch = launch
         self._network = shared if shared is not None else network(topology)
-        self._shared = shared is not None or cross is not None
+        self._shares = shared is not None or cross is not None
         self._cross = (
             CrossRuns(topology, self._network, cross, self.connection_a_pair) if cross else None
         )
@@ -108,9 +108,10 @@ class SimExecutor(Executor):
         return self._topology
 
     def of_part(self, part: Topology) -> Executor | None:
-        """The same on a part of the machine, where nothing is shared with others."""
-        plain = type(self) in (SimExecutor, InterpreterSimExecutor) and not self._shared
-        return type(self)(part, self._machine, self._launch) if plain else None
+        """The same on a part; None where others use its links, or they are not the topology's."""
+        if type(self) is not SimExecutor or self._shares:
+            return None
+        return SimExecutor(part, self._machine, self._launch)
 
     @property
     def planned_topology(self) -> Topology | None:

@@ -12,7 +12,7 @@ from tuccl.runtime import SimExecutor, load_table
 from tuccl.sketches import full_mesh
 from tuccl.sketches.rails import rails
 from tuccl.synth import Collective, ScheduleChoice
-from tuccl.topology import Topology, join, keep_gpus, load_profile, signature
+from tuccl.topology import Topology, join, keep_gpus, load_profile, network, signature
 from tuccl.tuning import TuneOptions, tune
 from tuccl.tuning.options import Nomination
 from tuccl.tuning.searches.space import Point
@@ -39,7 +39,6 @@ def test_the_part_has_the_roots_host_and_one_far_from_it(hosts: Topology) -> Non
     [
         (TuneOptions(), "16 ranks are searched as a whole"),
         (TuneOptions(part=0), "none is wanted"),
-        (TuneOptions(part=3), "three of four hosts are no small part"),
     ],
 )
 def test_some_machines_are_searched_as_a_whole(
@@ -48,12 +47,37 @@ def test_some_machines_are_searched_as_a_whole(
     assert small_part(hosts, options) is None, why
 
 
+@pytest.mark.parametrize(
+    ("options", "ranks", "why"),
+    [
+        (TuneOptions(part=3), 16, "expected at most half of the cluster's 4"),
+        (OPTIONS, 15, "different numbers of GPUs"),
+    ],
+)
+def test_a_part_that_cannot_be_is_refused(
+    hosts: Topology, options: TuneOptions, ranks: int, why: str
+) -> None:
+    with pytest.raises(InputError, match=why):
+        small_part(keep_gpus(hosts, range(ranks)), options)
+
+
 def test_sketches_that_a_user_gives_are_for_the_whole_machine(hosts: Topology) -> None:
-    assert small_part(hosts, replace(OPTIONS, sketches=(full_mesh(hosts),))) is None
+    with pytest.raises(InputError, match="sketches"):
+        small_part(hosts, replace(OPTIONS, sketches=(full_mesh(hosts),)))
 
 
-def test_hosts_with_other_numbers_of_gpus_have_no_part(hosts: Topology) -> None:
-    assert small_part(keep_gpus(hosts, range(15)), OPTIONS) is None
+def test_by_default_unequal_hosts_are_searched_as_a_whole() -> None:
+    assert (
+        small_part(keep_gpus(join(load_profile("dgx-a100"), 9), range(71)), TuneOptions()) is None
+    )
+
+
+def test_what_times_no_parts_refuses_one(hosts: Topology, tmp_path: Path) -> None:
+    shared = SimExecutor(hosts, shared=network(hosts))
+    with pytest.raises(InputError, match="not timed in parts"):
+        tune(hosts, "allgather", "1M", lambda _: shared, OPTIONS, path=tmp_path / "table")
+    with pytest.raises(InputError, match="--dialect nccl"):
+        tune(hosts, "allgather", "1M", options=replace(OPTIONS, dialect="nccl"))
 
 
 def test_more_than_64_gpus_have_a_part_by_default() -> None:
@@ -144,9 +168,6 @@ def test_an_interrupt_on_the_part_goes_on_to_the_same_table(
 
 
 def test_only_a_plain_simulation_times_a_part(hosts: Topology) -> None:
-    part = keep_gpus(hosts, range(8))
-    executor = SimExecutor(hosts).of_part(part)
+    executor = SimExecutor(hosts).of_part(keep_gpus(hosts, range(8)))
     assert executor is not None
     assert executor.ranks == 8
-    shared = SimExecutor(hosts, shared=SimExecutor(hosts)._network)
-    assert shared.of_part(part) is None
