@@ -1,6 +1,6 @@
 """Prints what a search on a part of a cluster first costs and loses against one of the whole.
 
-    .venv/bin/python benchmarks/small_part.py [--sizes 4K:1G:x64] [--collectives allreduce]
+    .venv/bin/python benchmarks/small_part.py [--machines v100x4] [--collectives allreduce]
 
 Each machine is searched twice, as a whole and with four hosts that nominate candidates
 (`tuccl tune --part`), each time in a process of its own. `whole` and `part` are CPU seconds of all
@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import resource
 import tempfile
-import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -36,26 +37,28 @@ class _Cost:
 
 def searched(machine: str, collective: str, sizes: str, hosts: int) -> _Cost:
     """Return what a table of ``machine`` costs with ``hosts`` searched first, and its times."""
-    begun = time.process_time()
     topology = join(load_profile(machine), _MACHINES[machine])
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "table")
         table = tune(topology, collective, sizes, options=TuneOptions(part=hosts), path=path)
     best_us = {row.size: row.best_us or row.default_us for row in table.result.tuned}
-    return _Cost(time.process_time() - begun, best_us)
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return _Cost(sum(each.ru_utime + each.ru_stime for each in used), best_us)
 
 
 def main() -> None:
     """Print a row for each machine and collective."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", default="4K:1G:x64")
+    parser.add_argument("--machines", default=",".join(_MACHINES))
     parser.add_argument("--collectives", default="allgather,allreduce")
     args = parser.parse_args()
-    cases = [(m, c, args.sizes) for m in _MACHINES for c in args.collectives.split(",")]
-    with multiprocessing.get_context("spawn").Pool(2, maxtasksperchild=1) as pool:
-        costs = pool.starmap(
-            searched, [(*case, hosts) for case in cases for hosts in (0, _HOSTS)], chunksize=1
-        )
+    machines, collectives = args.machines.split(","), args.collectives.split(",")
+    cases = [(m, c, args.sizes) for m in machines for c in collectives]
+    searches = [(*case, hosts) for case in cases for hosts in (0, _HOSTS)]
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(2, mp_context=spawn, max_tasks_per_child=1) as pool:
+        costs = list(pool.map(searched, *zip(*searches, strict=True)))
     print(f"{'machine':<14}{'collective':<12}{'whole':>8}{'part':>8}{'ratio':>7}  regret in %")
     regrets, ratios = [], []
     for (machine, collective, _), whole, part in zip(cases, costs[::2], costs[1::2], strict=True):
