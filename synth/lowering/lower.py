@@ -71,38 +71,32 @@ def lower(
     limits = limits_of(dialect)
     if instances < 1:
         raise InputError(f"{instances} instances: expected at least 1")
+
+    def program(form: Schedule) -> Program:
+        modes = _modes(form, placement)
+        if not modes[0]:
+            form = in_place_moves(form)
+        shape = _Shape(form, instances, limits, tuple(at for at in (False, True) if modes[at]))
+        shaped = shape.program()
+        lowered = Program(
+            name or f"{form.collective.name}-{form.method}-{protocol}-i{instances}",
+            form.collective.name,
+            protocol,
+            shaped.nchannels,
+            shaped.nchunks,
+            shaped.gpus,
+            in_place=modes[1],
+            out_of_place=modes[0],
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            nthreads=nthreads,
+        )
+        return _proved(lowered, dialect, form.collective.root)
+
     if (rotated := _rotated(schedule)) is not None:
         with suppress(Infeasible):  # it is then lowered as a whole
-            return lower(
-                rotated,
-                protocol=protocol,
-                instances=instances,
-                dialect=dialect,
-                name=name,
-                nthreads=nthreads,
-                min_bytes=min_bytes,
-                max_bytes=max_bytes,
-                placement=placement,
-            )
-    modes = _modes(schedule, placement)
-    if not modes[0]:
-        schedule = in_place_moves(schedule)
-    shape = _Shape(schedule, instances, limits, tuple(at for at in (False, True) if modes[at]))
-    shaped = shape.program()
-    program = Program(
-        name or f"{schedule.collective.name}-{schedule.method}-{protocol}-i{instances}",
-        schedule.collective.name,
-        protocol,
-        shaped.nchannels,
-        shaped.nchunks,
-        shaped.gpus,
-        in_place=modes[1],
-        out_of_place=modes[0],
-        min_bytes=min_bytes,
-        max_bytes=max_bytes,
-        nthreads=nthreads,
-    )
-    return _proved(program, dialect, schedule.collective.root)
+            return program(rotated)
+    return program(schedule)
 
 
 def claims_size(program: Program, nbytes: int, dialect: str) -> bool:
