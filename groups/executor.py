@@ -54,6 +54,9 @@ class GroupExecutor(SimExecutor):
         self._company = tuple(company)
         self._planned = share(self._topology, hops)
 
+    def of_part(self, part: Topology) -> None:
+        """Nothing: the others of the kind are not on a part."""
+
     @property
     def label(self) -> str:
         """That it simulates, on what, and how many groups call at once."""

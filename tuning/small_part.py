@@ -27,13 +27,13 @@ _FEWEST = 8  # evaluations of a task, where its budget has as many
 def small_part(topology: Topology, options: TuneOptions) -> tuple[Topology, TuneOptions] | None:
     """Return the part that nominates candidates for all of ``topology``, and its tune's options.
 
-    None where the whole machine is searched: it is small, or what a user who asks for a part would
-    get an error for. The part is the root's host and others that are far from it by number, since
-    neighbours may share a switch. It has the kind of sketches that the whole machine has.
+    None where the whole machine is searched: it is small, or has no part and the options name none.
+    The part is the root's host and others that are far from it by number, since neighbours may
+    share a switch. It has the kind of sketches that the whole machine has.
 
     Raises:
-        InputError: the options ask for a part, and the hosts are too few or differ in their GPUs,
-            or the sketches are given.
+        InputError: the options name a part, and the hosts are too few or differ in their GPUs, or
+            the sketches are given.
     """
     hosts = options.part
     if hosts is None:

@@ -153,15 +153,9 @@ class Tuner:
         sketches, wider = searched_sketches(self.topology, *call)
         default = self._runtime_default(nbytes)
         nominated = nominated_points(self.options.nominations, self.collective, nbytes, sketches)
-        if nominated:
-            wider = None
-        space = self.programs.space(
-            sketches,
-            nbytes,
-            self._grid(),
-            wider,
-            {(point.choice.sketch, point.choice.method) for point in nominated},
-        )
+        wider = None if nominated else wider
+        only = {(point.choice.sketch, point.choice.method) for point in nominated}
+        space = self.programs.space(sketches, nbytes, self._grid(), wider, only)
         if space is None:
             return SizeResult(self._final_round(nbytes, default, []), 0, 0)
         sketch_of = sketches_by_name(sketches, wider)
@@ -182,8 +176,7 @@ class Tuner:
             seed=self.options.seed,
             full_effort=executor.full_effort,
             fixed_effort=evaluate.study.remember("fixed", partial(self._fixed, nbytes, default)),
-            start=self._legal(nominated, space, budget // 2)
-            or self._transferred(nbytes, space, budget // 4),
+            start=self._start(nominated, nbytes, space, budget),
             first=self._cold_start(space, budget // 2),
         )
         measurements = run_search(
@@ -242,14 +235,15 @@ class Tuner:
         own = self.options.search == DescentSearch.name
         return [] if own else initial_points(space, most)
 
-    def _transferred(self, nbytes: int, space: Space, most: int) -> list[Point]:
-        """Points of the table that the search begins with."""
-        start = self.options.start
-        return nearest_points(start, self.collective, nbytes, space, most) if start else []
-
-    def _legal(self, points: Sequence[Point], space: Space, most: int) -> list[Point]:
-        """The first of ``points`` that are legal here, or what is legal near them."""
-        return list(dict.fromkeys(islice(map(space.nearest, points), most)))
+    def _start(
+        self, nominated: Sequence[Point], nbytes: int, space: Space, budget: int
+    ) -> list[Point]:
+        """Points that the search begins with: those nominated, or of the options' table."""
+        if nominated:
+            return list(dict.fromkeys(islice(map(space.nearest, nominated), budget // 2)))
+        if self.options.start is None:
+            return []
+        return nearest_points(self.options.start, self.collective, nbytes, space, budget // 4)
 
     def _nccl_timings(self, nbytes: int) -> list[TimedProgram]:
         """The fastest of NCCL's own algorithms with knobs, where the table's runtime has them."""

@@ -109,9 +109,7 @@ class SimExecutor(Executor):
 
     def of_part(self, part: Topology) -> Executor | None:
         """The same on a part; None where others use its links, or they are not the topology's."""
-        if type(self) is not SimExecutor or self._shares:
-            return None
-        return SimExecutor(part, self._machine, self._launch)
+        return None if self._shares else SimExecutor(part, self._machine, self._launch)
 
     @property
     def planned_topology(self) -> Topology | None:
