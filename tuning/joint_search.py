@@ -162,11 +162,13 @@ def tune_tasks(
         baseline = f"nccl {options.nccl_version}"
     kept = partial(entries_to_keep, out, signature(topology), options.dialect, baseline, executor)
     other_entries, other_files = kept(_sizes(tasks, options.root))
-    studies = Studies(out, resume=options.resume, url=options.storage)
     work = Work(executor, executor.topology or topology, options, out)
+    of_part = _part_of(work)
+    studies = Studies(out, resume=options.resume, url=options.storage)
     try:
         with storage_failures(studies.where):
-            tasks = _nominated(work, tasks, studies, progress)
+            if of_part is not None:
+                tasks = _nominated(work, of_part, tasks, studies, progress)
             work.add_tasks(tasks)
             interrupted = not _searched(work, studies, progress, options.deadline(start))
             results = _results(work, studies)
@@ -251,30 +253,40 @@ def _searched(work: Work, studies: Studies, progress: Progress, deadline: float)
     return True
 
 
-def _nominated(
-    work: Work, tasks: Sequence[tuple[str, int, int]], studies: Studies, progress: Progress
-) -> Sequence[tuple[str, int, int]]:
-    """Have a part of a large cluster nominate what ``work`` tries for ``tasks``, then fewer points.
+def _part_of(work: Work) -> Work | None:
+    """Return what nominates candidates for ``work``, without its tasks; None: all is searched.
 
-    The tasks are returned with their budgets, unchanged where the whole machine is searched.
+    Raises:
+        InputError: the options name a part that cannot be.
+    """
+    split = small_part(work.topology, work.options)
+    executor = split and work.executor.of_part(split[0])
+    if split and executor:
+        return Work(executor, *split, work.out)
+    if work.options.part:
+        raise InputError(f"part: {work.executor.label} is not timed in parts; leave it out")
+    return None
+
+
+def _nominated(
+    work: Work,
+    of_part: Work,
+    tasks: Sequence[tuple[str, int, int]],
+    studies: Studies,
+    progress: Progress,
+) -> Sequence[tuple[str, int, int]]:
+    """Search the part, have ``work`` try what is best there, and return the tasks left for it.
 
     Raises:
         KeyboardInterrupt: it was interrupted; says that all tasks are missing.
     """
-    split = small_part(work.topology, work.options)
-    executor = split and work.executor.of_part(split[0])
-    if not split or not executor:
-        if work.options.part:
-            raise InputError(f"part: {work.executor.label} is not timed in parts; leave it out")
-        return tasks
-    part, options = split
-    of_part = Work(executor, part, options, work.out)
+    part = of_part.topology
     of_part.add_tasks(part_tasks(tasks, work.topology.ranks, part.ranks))
 
     def report(done: int, total: int, what: str) -> None:
         progress(done, total, f"{len(part.hosts)} hosts: {what}")
 
-    if not _searched(of_part, studies, report, options.deadline(time.monotonic())):
+    if not _searched(of_part, studies, report, of_part.options.deadline(time.monotonic())):
         raise KeyboardInterrupt(_missing_text(work.out, tasks, []))
     nominations = tuple(
         Nomination(part.ranks, r.task.collective, r.task.nbytes, r.points)

@@ -76,6 +76,7 @@ def test_what_times_no_parts_refuses_one(hosts: Topology, tmp_path: Path) -> Non
     shared = SimExecutor(hosts, shared=network(hosts))
     with pytest.raises(InputError, match="not timed in parts"):
         tune(hosts, "allgather", "1M", lambda _: shared, OPTIONS, path=tmp_path / "table")
+    assert not list(tmp_path.iterdir())
     with pytest.raises(InputError, match="--dialect nccl"):
         tune(hosts, "allgather", "1M", options=replace(OPTIONS, dialect="nccl"))
 
