@@ -5,7 +5,7 @@
 Each machine is searched twice, as a whole and with four hosts that nominate candidates
 (`tuccl tune --part`), each time in a process of its own. `whole` and `part` are CPU seconds of all
 sizes of a collective; `regret` is by how much the table's choice is slower, in percent, at each
-size; -x: faster.
+size (negative: faster).
 """
 
 from __future__ import annotations

@@ -34,11 +34,11 @@ from tuccl.topology.machines import as_topology
 from tuccl.tuning.dask_workers import search_on_dask
 from tuccl.tuning.existing_table import entries_to_keep
 from tuccl.tuning.nccl.nccl_tune import tune_nccl
-from tuccl.tuning.options import Nomination, TuneOptions
+from tuccl.tuning.options import TuneOptions
 from tuccl.tuning.programs import sketches_by_name
 from tuccl.tuning.rl.saturation import Saturation, lossless_saturated
 from tuccl.tuning.size_boundaries import entries_of_sizes
-from tuccl.tuning.small_part import half_budget, part_tasks, small_part
+from tuccl.tuning.small_part import Nomination, half_budget, part_tasks, small_part
 from tuccl.tuning.studies.storages import storage_failures
 from tuccl.tuning.studies.study import Studies
 from tuccl.tuning.tuned_table import (
@@ -259,10 +259,11 @@ def _part_of(work: Work) -> Work | None:
     Raises:
         InputError: the options name a part that cannot be.
     """
-    split = small_part(work.topology, work.options)
-    executor = split and work.executor.of_part(split[0])
-    if split and executor:
-        return Work(executor, *split, work.out)
+    if (split := small_part(work.topology, work.options)) is None:
+        return None
+    part, options = split
+    if (executor := work.executor.of_part(part)) is not None:
+        return Work(executor, part, options, work.out)
     if work.options.part:
         raise InputError(f"part: {work.executor.label} is not timed in parts; leave it out")
     return None
@@ -288,11 +289,10 @@ def _nominated(
 
     if not _searched(of_part, studies, report, of_part.options.deadline(time.monotonic())):
         raise KeyboardInterrupt(_missing_text(work.out, tasks, []))
-    nominations = tuple(
+    work.nominations = tuple(
         Nomination(part.ranks, r.task.collective, r.task.nbytes, r.points)
         for r in _results(of_part, studies)
     )
-    work.options = replace(work.options, nominations=nominations)
     return [(name, nbytes, half_budget(budget)) for name, nbytes, budget in tasks]
 
 

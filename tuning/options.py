@@ -19,23 +19,12 @@ from tuccl.tuning.rl.state import TrainingJob
 from tuccl.tuning.searches.descent import DescentSearch
 from tuccl.tuning.searches.mraco import MracoSearch
 from tuccl.tuning.searches.search import Search
-from tuccl.tuning.searches.space import Point
 from tuccl.tuning.searches.tpe_searches import TpeSearch
 
 SEARCHES: dict[str, type[Search]] = {
     search.name: search for search in (DescentSearch, MracoSearch, TpeSearch, RlSearch)
 }
 _ADDRESS = r"[a-z]+://[^/\s]+:\d+"
-
-
-@dataclass(frozen=True)
-class Nomination:
-    """The best points of a call on a part of ``ranks`` ranks, the fastest first."""
-
-    ranks: int
-    collective: str
-    nbytes: int
-    points: tuple[Point, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +53,6 @@ class TuneOptions:
         part: Hosts of the part of a large cluster that is searched first: on the whole cluster
             half of the budget is for what is best there. None: four of a simulated cluster of more
             than 64 GPUs; 0: the whole cluster is searched alone.
-        nominations: What is best there; none: everything is tried.
         any_order: Also programs whose ranks add in different orders, so that results may differ
             in the last bit.
         methods: Names of `tuccl.synth.find_method` that make the programs; none: all but
@@ -95,7 +83,6 @@ class TuneOptions:
     job: TrainingJob | None = None
     start: LookupTable | None = None
     part: int | None = None
-    nominations: tuple[Nomination, ...] = ()
 
     def check(self) -> None:
         """Refuse options that cannot be.

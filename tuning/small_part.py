@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 
 from tuccl.errors import InputError
@@ -13,7 +13,7 @@ from tuccl.sketches.parameters import MOST_MESHED, with_chunks
 from tuccl.sketches.rails import rails
 from tuccl.synth import Collective
 from tuccl.topology import Topology, keep_gpus
-from tuccl.tuning.options import Nomination, TuneOptions
+from tuccl.tuning.options import TuneOptions
 from tuccl.tuning.searches.space import Point
 
 _HOSTS = 4
@@ -24,12 +24,22 @@ _SHARE_S = 1 / 3  # of a time limit, for the part
 _FEWEST = 8  # evaluations of a task, where its budget has as many
 
 
+@dataclass(frozen=True)
+class Nomination:
+    """The best points of a call on a part of ``ranks`` ranks, the fastest first."""
+
+    ranks: int
+    collective: str
+    nbytes: int
+    points: tuple[Point, ...]
+
+
 def small_part(topology: Topology, options: TuneOptions) -> tuple[Topology, TuneOptions] | None:
     """Return the part that nominates candidates for all of ``topology``, and its tune's options.
 
-    None where the whole machine is searched: it is small, or has no part and the options name none.
-    The part is the root's host and others that are far from it by number, since neighbours may
-    share a switch. It has the kind of sketches that the whole machine has.
+    None where the whole machine is searched: by default where it is small, or its hosts make no
+    part. The part is the root's host and others that are far from it by number, since neighbours
+    may share a switch. It has the kind of sketches that the whole machine has.
 
     Raises:
         InputError: the options name a part, and the hosts are too few or differ in their GPUs, or
@@ -57,11 +67,14 @@ def small_part(topology: Topology, options: TuneOptions) -> tuple[Topology, Tune
 
 
 def _unfit(gpus: Sequence[Sequence[int]], hosts: int, options: TuneOptions) -> str:
+    """Return why so many hosts, with ``gpus`` on each of all, are no part; empty: they are one."""
     if len(gpus) < 2 * hosts:
         return f"expected at most half of the cluster's {len(gpus)}"
     if len(set(map(len, gpus))) > 1:
         return "the hosts have different numbers of GPUs, so a part says little; leave it out"
-    return "the sketches given are for all ranks; leave one of the two out" * bool(options.sketches)
+    if options.sketches:
+        return "the sketches given are for all ranks; leave one of the two out"
+    return ""
 
 
 def part_tasks(

@@ -48,7 +48,7 @@ from tuccl.tuning.searches.descent import DescentSearch
 from tuccl.tuning.searches.initial_points import initial_points
 from tuccl.tuning.searches.search import run_search
 from tuccl.tuning.searches.space import Point, Space
-from tuccl.tuning.small_part import nominated_points
+from tuccl.tuning.small_part import Nomination, nominated_points
 from tuccl.tuning.studies.study import Studies
 from tuccl.tuning.studies.task_queue import Task
 from tuccl.tuning.transfer import nearest_points
@@ -98,13 +98,17 @@ class SizeResult:
 
 @dataclass(frozen=True)
 class Tuner:
-    """Tunes the tasks of one collective; the programs that it makes serve every size."""
+    """Tunes the tasks of one collective; the programs that it makes serve every size.
+
+    With ``nominations`` of a part of the machine it tries what is best there, else everything.
+    """
 
     executor: Executor
     topology: Topology
     programs: ProgramCache
     studies: Studies
     options: TuneOptions
+    nominations: Sequence[Nomination] = ()
 
     @property
     def collective(self) -> Collective:
@@ -152,7 +156,7 @@ class Tuner:
         call = task.collective, nbytes, self.options.sketches, solver
         sketches, wider = searched_sketches(self.topology, *call)
         default = self._runtime_default(nbytes)
-        nominated = nominated_points(self.options.nominations, self.collective, nbytes, sketches)
+        nominated = nominated_points(self.nominations, self.collective, nbytes, sketches)
         wider = None if nominated else wider
         only = {(point.choice.sketch, point.choice.method) for point in nominated}
         space = self.programs.space(sketches, nbytes, self._grid(), wider, only)

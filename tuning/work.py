@@ -16,6 +16,7 @@ from tuccl.synth import Collective
 from tuccl.topology import Topology, encode_topology
 from tuccl.tuning.options import TuneOptions
 from tuccl.tuning.programs import ProgramCache
+from tuccl.tuning.small_part import Nomination
 from tuccl.tuning.studies.study import Studies
 from tuccl.tuning.studies.task_queue import Claim, Task, TaskQueue, TaskState
 from tuccl.tuning.tuner import TaskResult, Tuner
@@ -35,6 +36,7 @@ class Work:
     """All that the results of a tune depend on; another process gets it pickled.
 
     ``session`` distinguishes the tunes with a time limit: each may search its tasks for longer.
+    ``nominations`` are of a part of the machine; none: everything is tried.
     """
 
     executor: Executor
@@ -43,6 +45,7 @@ class Work:
     out: Path
     tasks: Sequence[Task] = ()
     session: int = 0
+    nominations: Sequence[Nomination] = ()
     _programs: dict[str, ProgramCache] = field(default_factory=dict, init=False, repr=False)
 
     def add_tasks(self, tasks: Sequence[tuple[str, int, int]]) -> None:
@@ -74,7 +77,7 @@ class Work:
             budget=1,
             seconds=None,
         )
-        identity = (machine, self.executor.label, options, self.session)
+        identity = (machine, self.executor.label, options, self.session, self.nominations)
         return studies.queue(identity, self.tasks)
 
     def search(
@@ -131,7 +134,9 @@ class Work:
                 folder=studies.mark.path.parent,
             )
         programs = self._programs[collective]
-        return Tuner(self.executor, self.topology, programs, studies, self.options)
+        return Tuner(
+            self.executor, self.topology, programs, studies, self.options, self.nominations
+        )
 
 
 def report_states(states: Mapping[Task, TaskState], progress: Progress) -> None:

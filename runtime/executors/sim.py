@@ -94,7 +94,7 @@ class SimExecutor(Executor):
         self._machine = machine if machine is not None else machine_of(topology)
         self._launch = launch
         self._network = shared if shared is not None else network(topology)
-        self._shares = shared is not None or cross is not None
+        self._has_parts = shared is None and cross is None
         self._cross = (
             CrossRuns(topology, self._network, cross, self.connection_a_pair) if cross else None
         )
@@ -109,7 +109,7 @@ class SimExecutor(Executor):
 
     def of_part(self, part: Topology) -> Executor | None:
         """The same on a part; None where others use its links, or they are not the topology's."""
-        return None if self._shares else SimExecutor(part, self._machine, self._launch)
+        return SimExecutor(part, self._machine, self._launch) if self._has_parts else None
 
     @property
     def planned_topology(self) -> Topology | None:

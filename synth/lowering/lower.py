@@ -39,7 +39,7 @@ Placement = Literal["any", "in-place", "out-of-place"]
 
 _RECEIVES = frozenset({"r", "rcs", "rrs", "rrc", "rrcs"})
 _SENDS = frozenset({"s", "rcs", "rrs", "rrcs"})
-_FEWEST_ROTATED = 32  # ranks
+_FEWEST_ROTATED = 32  # ranks; fewer are lowered as a whole in a moment
 # Rounds of taking back the fusions that wait for ever before all are taken back.
 _MOST_ROUNDS = 6
 
@@ -94,8 +94,9 @@ def lower(
         return _proved(lowered, dialect, form.collective.root)
 
     if (rotated := _rotated(schedule)) is not None:
-        with suppress(Infeasible):  # it is then lowered as a whole
-            return program(rotated)
+        with suppress(Infeasible):
+            if (lowered := program(rotated)).max_bytes == max_bytes:
+                return lowered
     return program(schedule)
 
 

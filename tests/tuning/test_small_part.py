@@ -14,9 +14,8 @@ from tuccl.sketches.rails import rails
 from tuccl.synth import Collective, ScheduleChoice
 from tuccl.topology import Topology, join, keep_gpus, load_profile, network, signature
 from tuccl.tuning import TuneOptions, tune
-from tuccl.tuning.options import Nomination
 from tuccl.tuning.searches.space import Point
-from tuccl.tuning.small_part import nominated_points, part_tasks, small_part
+from tuccl.tuning.small_part import Nomination, nominated_points, part_tasks, small_part
 
 OPTIONS = TuneOptions(part=2)
 
@@ -168,7 +167,7 @@ def test_an_interrupt_on_the_part_goes_on_to_the_same_table(
     assert on.lookup.entries == whole.lookup.entries
 
 
-def test_only_a_plain_simulation_times_a_part(hosts: Topology) -> None:
+def test_a_simulation_times_a_part(hosts: Topology) -> None:
     executor = SimExecutor(hosts).of_part(keep_gpus(hosts, range(8)))
     assert executor is not None
     assert executor.ranks == 8
