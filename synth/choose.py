@@ -221,7 +221,7 @@ class _Search:
                     fastest, self.climb(program, protocol) or fastest, key=lambda m: m.rank
                 )
             hints = fastest.schedule.hints
-            if len(fastest.schedule.transfers) > _MOST_REFORMED or hints.rotation:
+            if len(fastest.schedule.transfers) > _MOST_REFORMED:
                 continue
             other = replace(hints, split_send_recv=not hints.split_send_recv)
             if not hints.sends_first:

@@ -69,7 +69,7 @@ NATIVE = [
     {"verify"},
     {"select", "agree"},
     {"elements"},
-    {"plan", "exec", "planners"},
+    {"plan", "exec", "planners", "lowering"},
     {"sim", "cuda"},
     {"comm"},
     {"bind"},

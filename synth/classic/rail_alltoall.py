@@ -42,11 +42,7 @@ def rail_alltoall(problem: Problem) -> Schedule | None:
         (shape.scratch,) * problem.collective.ranks,
         "hierarchical2",
         problem.chunks_per_rank,
-        hints=LoweringHints(
-            split_send_recv=True,
-            shared_threadblocks=frozenset(shape.shared()),
-            rotation=shape.size,
-        ),
+        hints=LoweringHints(split_send_recv=True, shared_threadblocks=frozenset(shape.shared())),
     )
 
 

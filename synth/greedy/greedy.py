@@ -133,8 +133,7 @@ class _Matching:
             for chunk, src, dst in self._rotations(send):
                 step = trace.reduce if send.reduce else trace.send
                 step(chunk, src, dst, channel, problem.group)
-        rotation = problem.routes.symmetry.ranks if rotated else 0
-        return trace.schedule(LoweringHints(split_send_recv=True, rotation=rotation))
+        return trace.schedule(LoweringHints(split_send_recv=True))
 
     def _rotations(self, send: Send) -> Iterator[tuple[int, int, int]]:
         """Yield first chunk, source and destination of a send in each period."""

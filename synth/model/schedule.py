@@ -80,7 +80,7 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class LoweringHints:
-    """Wishes of a method to lowering: thread blocks, and the symmetry of its schedule.
+    """Wishes of a method to lowering.
 
     Attributes:
         split_send_recv: Receives and sends get thread blocks of their own: one that does both for
@@ -91,14 +91,11 @@ class LoweringHints:
         sends_first: A rank's messages to a peer and from it share a thread block, which sends all
             it can before it receives. That takes half the thread blocks, so there is room for more
             channels, but under Simple such a program is safe up to some size only.
-        rotation: Where not 0, the schedule stays the same when all ranks, and with them all chunks
-            of the whole buffer, are rotated by so many: rank r + rotation does what rank r does.
     """
 
     split_send_recv: bool = False
     shared_threadblocks: frozenset[tuple[int, int, int]] = frozenset()
     sends_first: bool = False
-    rotation: int = 0
 
 
 _NO_HINTS = LoweringHints()

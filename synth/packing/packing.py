@@ -12,9 +12,9 @@ from fractions import Fraction
 from functools import lru_cache
 
 from tuccl.errors import Infeasible
+from tuccl.planners import MOST_COUNT
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.bounds.graph import routed_fabric, topology_fabric
-from tuccl.synth.lowering.rewrites import MOST_COUNT
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.network import sketch_network
 from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
@@ -73,11 +73,7 @@ def packing(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
         else:
             trace.send(send.chunk, send.src, send.dst, channel, send.nchunks)
     return trace.schedule(
-        LoweringHints(
-            split_send_recv=True,
-            shared_threadblocks=connections.shared,
-            rotation=forest.rotation,
-        )
+        LoweringHints(split_send_recv=True, shared_threadblocks=connections.shared)
     )
 
 

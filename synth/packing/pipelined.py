@@ -59,7 +59,7 @@ def pipelined(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
             trace.reduce(send.chunk, send.src, send.dst)
         else:
             trace.send(send.chunk, send.src, send.dst, 1 if forest.reduction else 0)
-    return trace.schedule(LoweringHints(split_send_recv=True, rotation=forest.rotation))
+    return trace.schedule(LoweringHints(split_send_recv=True))
 
 
 def _by_orbit(sends: Sequence[Send], rotation: int, ranks: int, chunks_per_rank: int) -> list[Send]:

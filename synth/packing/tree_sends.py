@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tuccl.synth.lowering.rewrites import MOST_COUNT
+from tuccl.planners import MOST_COUNT
 from tuccl.synth.model.send import Send
 from tuccl.synth.packing.tree import Tree
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import sys
-from dataclasses import replace
 from fractions import Fraction
 
 import networkx
@@ -13,7 +12,7 @@ import pytest
 from reference_fabrics import a100_pod, any_fabric, random_fabric, torus
 from tuccl.errors import Infeasible, InputError
 from tuccl.planners import diameter, group_cuts
-from tuccl.program import Gpu, Knobs, Program, verify
+from tuccl.program import Knobs, Program, verify
 from tuccl.simulation import simulate
 from tuccl.sketches import candidate_sketches, full_mesh
 from tuccl.sketches.rails import rails
@@ -21,7 +20,6 @@ from tuccl.synth import Collective, Problem, Schedule, bound, lower, make_schedu
 from tuccl.synth.bounds.link_load import fraction_of_bound
 from tuccl.synth.classic.host_alltoall import host_alltoall
 from tuccl.synth.lowering.limits import limits_of
-from tuccl.synth.lowering.rotation import period, rotated_gpus
 from tuccl.synth.model.certificate import verify_schedule
 from tuccl.synth.model.network import sketch_network
 from tuccl.synth.model.trace import Trace
@@ -76,46 +74,14 @@ def test_many_equal_hosts_get_programs_near_the_bound(t: Topology, least: float,
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_turned_program_is_the_one_lowered_whole(
+def test_connections_with_too_many_steps_are_dealt_out_to_more_channels(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is made of one period and turned moves the same chunks as what is lowered as it is."""
-    t = pairs_of_gpus(40)
-    schedule, turned = made(t, name)
-    assert schedule.hints.rotation
-    monkeypatch.setattr(sys.modules[lower.__module__], "_FEWEST_ROTATED", t.ranks + 1)
-    assert len(period(schedule).transfers) < len(schedule.transfers) / 2
-    whole = lower(replace(schedule, hints=replace(schedule.hints, rotation=0)))
-    collective = Collective(name, t.ranks)
-    assert fraction_of_bound(turned, t, collective) == pytest.approx(
-        fraction_of_bound(whole, t, collective)
-    )
-    for one, other in zip(turned.gpus, whole.gpus, strict=True):
-        assert (one.input_chunks, one.output_chunks) == (other.input_chunks, other.output_chunks)
-        assert sorted((b.send_peer, b.recv_peer, b.channel) for b in one.threadblocks) == sorted(
-            (b.send_peer, b.recv_peer, b.channel) for b in other.threadblocks
-        )
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_period_that_needs_more_channels_is_rotated_too(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where connections have too many steps, the period's are dealt out to more channels."""
     t = pairs_of_gpus(40)
     schedule, one_channel = made(t, name)
-    limits = replace(limits_of("executor"), steps=one_channel.max_steps - 1)
-    module = sys.modules[lower.__module__]
-    monkeypatch.setattr(module, "limits_of", lambda dialect: limits)
-    lowered: list[int] = []
-
-    def whole(form: Schedule, first: list[Gpu]) -> list[Gpu]:
-        lowered.append(form.hints.rotation)
-        return rotated_gpus(form, first)
-
-    monkeypatch.setattr(module, "rotated_gpus", whole)
+    limits = limits_of("executor").replace(steps=one_channel.max_steps - 1)
+    monkeypatch.setattr(sys.modules[lower.__module__], "limits_of", lambda dialect: limits)
     program = lower(schedule)
-    assert lowered[-1] == schedule.hints.rotation
     assert program.nchannels > one_channel.nchannels
     assert program.max_steps < one_channel.max_steps
     assert verify(program, "executor", 0).ok
@@ -271,7 +237,6 @@ def test_an_all_to_all_of_equal_hosts_is_rotated_and_as_good_as_by_links(t: Topo
     nbytes = t.ranks << 20
     problem = Problem(Collective("alltoall", t.ranks), rails(t), 1, nbytes, t)
     schedule = make_schedule(problem, "hierarchical2")
-    assert schedule.hints.rotation == t.ranks // len(t.hosts)
     assert verify_schedule(schedule) is None
     trace = Trace(problem.collective, 1, "hierarchical2")
     host_alltoall(trace, problem.sketch)

@@ -8,11 +8,12 @@ import pytest
 
 from class_allowance import allowed_gbs, share_of_allowance
 from reference_fabrics import cube_mesh, random_fabric
+from tuccl.planners import excess
 from tuccl.program import Knobs, Program, verify
 from tuccl.simulation import simulate
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Problem, bound, lower, make_schedule
-from tuccl.synth.lowering.limits import excess, limits_of
+from tuccl.synth.lowering.limits import limits_of
 from tuccl.synth.model.send import Send
 from tuccl.synth.packing.modulo_order import modulo_order
 from tuccl.synth.packing.packing import packing_chunks

@@ -1,12 +1,17 @@
 """The inner loops of synthesis: max flow and cuts, trees, link-chunk matching, list scheduling."""
 
 from tuccl._native import (
+    MOST_COUNT,
+    Excess,
     GreedyPlan,
+    Limits,
     PeriodicNetwork,
     Send,
+    Transfers,
     chunk_counts,
     diameter,
     distances,
+    excess,
     flow_duals,
     group_cuts,
     list_schedule,
@@ -23,12 +28,17 @@ from tuccl._native import (
 )
 
 __all__ = [
+    "MOST_COUNT",
+    "Excess",
     "GreedyPlan",
+    "Limits",
     "PeriodicNetwork",
     "Send",
+    "Transfers",
     "chunk_counts",
     "diameter",
     "distances",
+    "excess",
     "flow_duals",
     "group_cuts",
     "list_schedule",

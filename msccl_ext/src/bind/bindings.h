@@ -12,6 +12,7 @@ void bind_group(nanobind::module_& m);
 void bind_trace(nanobind::module_& m);
 void bind_packing(nanobind::module_& m);
 void bind_greedy(nanobind::module_& m);
+void bind_lowering(nanobind::module_& m);
 void bind_select(nanobind::module_& m);
 
 }  // namespace tuccl

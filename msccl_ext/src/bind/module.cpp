@@ -22,5 +22,6 @@ NB_MODULE(_native, m) {
   tuccl::bind_trace(m);
   tuccl::bind_packing(m);
   tuccl::bind_greedy(m);
+  tuccl::bind_lowering(m);
   tuccl::bind_select(m);
 }
