@@ -185,6 +185,14 @@ class Topology(
         return {node.id: node for node in self.nodes}
 
     @cached_property
+    def _gpus_by_host(self) -> dict[str, tuple[int, ...]]:
+        return _by_host((gpu.host, _rank(gpu)) for gpu in self.gpus)
+
+    @cached_property
+    def _nics_by_host(self) -> dict[str, tuple[str, ...]]:
+        return _by_host((node.host, node.id) for node in self.nodes if node.kind == "nic")
+
+    @cached_property
     def _derived(self) -> dict[object, object]:
         return {}
 
@@ -200,11 +208,11 @@ class Topology(
 
     def gpus_of(self, host: str) -> tuple[int, ...]:
         """Return the ranks on ``host``, rising."""
-        return tuple(_rank(gpu) for gpu in self.gpus if (gpu.host or "") == host)
+        return self._gpus_by_host.get(host, ())
 
     def nics_of(self, host: str) -> tuple[str, ...]:
         """Return the ids of the NICs of ``host``, in the order of the file."""
-        return tuple(n.id for n in self.nodes if n.kind == "nic" and (n.host or "") == host)
+        return self._nics_by_host.get(host, ())
 
     def node(self, node_id: str) -> Node:
         """Return the node of that id.
@@ -221,6 +229,13 @@ class Topology(
 def quoted(text: str) -> str:
     """Return ``text`` quoted for an error message, cut to a sane length."""
     return repr(text if len(text) <= 60 else text[:57] + "...")
+
+
+def _by_host(members: Iterable[tuple[str | None, T]]) -> dict[str, tuple[T, ...]]:
+    hosts: dict[str, list[T]] = defaultdict(list)
+    for host, member in members:
+        hosts[host or ""].append(member)
+    return {host: tuple(found) for host, found in hosts.items()}
 
 
 def _rank(gpu: Node) -> int:

@@ -50,7 +50,8 @@ def _host_chains(topology: Topology, number: int, channels: int) -> list[Chain]:
     """Return the chain of each channel on one host, spread evenly over its links."""
     reverse = number % 2 == 1
     links = _HostLinks(topology, topology.hosts[number])
-    ends = [_ends(topology, topology.hosts[number], channel) for channel in range(channels)]
+    nics = _nics(topology, topology.hosts[number])
+    ends = [_ends(topology, topology.hosts[number], nics, channel) for channel in range(channels)]
     orders: list[tuple[int, ...]] = [()] * channels
     for _ in range(_ROUNDS if links.direct else 1):
         for channel, (entry, leave) in enumerate(ends):
@@ -68,7 +69,7 @@ def _nics(topology: Topology, host: str) -> list[tuple[int, ...]]:
         NCCL 2.19, src/graph/search.cc, ncclTopoSelectNets: GPU after GPU its NICs, in the order in
         which channels take them.
     """
-    own, bindings = own_nics(topology), bind(topology)
+    own, bindings = own_nics(topology), topology.derived(bind)
     bound: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for rank in topology.gpus_of(host):
         if rank in bindings:
@@ -77,12 +78,14 @@ def _nics(topology: Topology, host: str) -> list[tuple[int, ...]]:
     return [tuple(bound[nics]) for nics in sorted(bound, key=lambda n: place[n[0]]) for _ in nics]
 
 
-def _ends(topology: Topology, host: str, channel: int) -> tuple[int, int | None]:
+def _ends(
+    topology: Topology, host: str, nics: list[tuple[int, ...]], channel: int
+) -> tuple[int, int | None]:
     """Return where a channel enters and leaves a host; None where its ring closes inside it."""
     ranks = topology.gpus_of(host)
     if len(topology.hosts) == 1:
         return ranks[channel % len(ranks)], None
-    nics = _nics(topology, host) or [ranks]
+    nics = nics or [ranks]
     nic = nics[channel % len(nics)]
     if len(ranks) == 1:
         return ranks[0], ranks[0]

@@ -11,7 +11,7 @@ def transfers_of(schedule: Schedule) -> Transfers:
     collective, hints = schedule.collective, schedule.hints
     return Transfers(
         [
-            (t.channel, t.src, t.dst, t.src_at, t.dst_at, t.count, t.reduce, t.operand)
+            (t.src, t.dst, t.src_at, t.dst_at, t.count, t.reduce, t.operand, t.channel)
             for t in schedule.transfers
         ],
         collective=collective.name,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+import msgspec
+
 from tuccl.synth.model.collective import Collective
 
 BufferName = Literal["i", "o", "s"]
@@ -21,8 +23,7 @@ class Address(NamedTuple):
         return Address(self.buffer, self.offset + chunks)
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
+class Transfer(msgspec.Struct, frozen=True):
     """`count` chunks in a row from `src` to `dst`; within one rank it is a local copy or reduction.
 
     A copy does dst[dst_at..] = src[src_at..], a reduction dst[dst_at..] = dst[operand..] +

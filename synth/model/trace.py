@@ -56,7 +56,12 @@ class Trace:
         Raises:
             ValueError: `src` has no such chunk.
         """
-        self.send_each(range(chunk, chunk + count), src, dst, channel)
+        if count > 1:
+            self.send_each(range(chunk, chunk + count), src, dst, channel)
+            return
+        source = self._held_at(chunk, src)
+        target = self._reserved.get((chunk, dst)) or self.output_address(chunk, dst)
+        self._move(chunk, src, dst, source, target or self._new_slot(dst), None, channel)
 
     def send_each(self, chunks: Sequence[int], src: int, dst: int, channel: int = 0) -> None:
         """Move the values of `chunks`, in that order, as `send` does.
@@ -85,6 +90,11 @@ class Trace:
         Raises:
             ValueError: one of the two has no value of a chunk.
         """
+        if count == 1:
+            operand = self._held_at(chunk, dst)
+            target = self._sum_place(chunk, dst) or self._new_slot(dst)
+            self._move(chunk, src, dst, self._held_at(chunk, src), target, operand, channel)
+            return
         chunks = range(chunk, chunk + count)
         operands = [self._held_at(c, dst) for c in chunks]
         targets = self._targets(dst, [self._sum_place(c, dst) for c in chunks])
@@ -196,13 +206,27 @@ class Trace:
 
     def _targets(self, rank: int, addresses: list[Address | None]) -> list[Address]:
         """Return `addresses`, with new scratch slots, side by side, where there is none."""
-        targets = []
-        for address in addresses:
-            if address is None:
-                address = Address("s", self._scratch[rank])
-                self._scratch[rank] += 1
-            targets.append(address)
-        return targets
+        return [address or self._new_slot(rank) for address in addresses]
+
+    def _new_slot(self, rank: int) -> Address:
+        self._scratch[rank] += 1
+        return Address("s", self._scratch[rank] - 1)
+
+    def _move(
+        self,
+        chunk: int,
+        src: int,
+        dst: int,
+        source: Address,
+        target: Address,
+        operand: Address | None,
+        channel: int,
+    ) -> None:
+        """Emit the move of one chunk, as most are: `_emit` without lists."""
+        added_to = None if operand == target else operand
+        moved = Transfer(src, dst, source, target, 1, operand is not None, added_to, channel)
+        self._transfers.append(moved)
+        self._at[chunk, dst] = target
 
     def _emit(
         self,

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace as change_of
 
 from tuccl.errors import Infeasible
 from tuccl.sketches import full_mesh
@@ -67,8 +68,13 @@ def damaged(schedule: Schedule) -> list[bytes]:
         {"scratch": ()},
         {"nchunks": 2 * schedule.nchunks},
         {"collective": Collective("allgather", 8)},
-        *({"transfers": (*transfers, replace(transfers[0], **change))} for change in CHANGES),
-        {"transfers": (*transfers, replace(transfers[0], dst_at=transfers[0].dst_at.shifted(-9)))},
+        *({"transfers": (*transfers, change_of(transfers[0], **change))} for change in CHANGES),
+        {
+            "transfers": (
+                *transfers,
+                change_of(transfers[0], dst_at=transfers[0].dst_at.shifted(-9)),
+            )
+        },
     ]
     files = [msgspec.msgpack.encode(_Stored(replace(schedule, **each))) for each in fields]
     return [*files, b"", files[0][:40], b"\xff" * 64, msgspec.msgpack.encode({"schedule": 3})]

@@ -35,15 +35,15 @@ constexpr auto fields_of(const Limits&) {
 namespace {
 
 using Place = std::pair<Buffer, int>;
-/// Channel, source, destination, where to read and write, count, whether to add, and to what.
-using Row = std::tuple<int, int, int, Place, Place, int, bool, std::optional<Place>>;
+/// Source, destination, where to read and write, count, whether to add, to what, and the channel.
+using Row = std::tuple<int, int, Place, Place, int, bool, std::optional<Place>, int>;
 
 Address address(const Place& place) { return {place.first, place.second}; }
 
 std::vector<Transfer> transfers_from(const std::vector<Row>& rows) {
   std::vector<Transfer> out;
   out.reserve(rows.size());
-  for (const auto& [channel, src, dst, from, to, count, reduce, operand] : rows)
+  for (const auto& [src, dst, from, to, count, reduce, operand, channel] : rows)
     out.push_back({channel, src, dst, address(from), address(to), count, reduce,
                    address(operand.value_or(to))});
   return out;
@@ -95,7 +95,7 @@ void bind_lowering(nb::module_& m) {
           },
           unlocked, "rows"_a, nb::kw_only(), "collective"_a, "root"_a, "ranks"_a, "nchunks"_a,
           "chunks_per_rank"_a, "scratch"_a, "split_send_recv"_a, "sends_first"_a, "shared"_a,
-          "Each row: channel, src, dst, src_at, dst_at, count, reduce, operand.")
+          "Each row: src, dst, src_at, dst_at, count, reduce, operand, channel.")
       .def("fault", &lowering::fault_of, unlocked, "in_place"_a,
            "What is wrong with them in or out of place; empty if nothing is.")
       .def("lower", &lowering::lower, unlocked, "copies"_a, "limits"_a, "in_place"_a,
