@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 from tuccl.errors import Infeasible, InputError
+from tuccl.planners import ring_program
 from tuccl.program import Gpu, Program, Step, ThreadBlock
 from tuccl.synth.baseline.nccl_chains import chains
 from tuccl.synth.baseline.nccl_tree import nccl_tree
@@ -17,9 +17,11 @@ from tuccl.topology import Topology
 
 NCCL_ALGORITHMS = ("ring", "tree", "p2p")
 
-# A ring allreduce takes 2 n - 1 steps, and the executor walks 64 in a block.
+# A ring allreduce takes 2 n - 1 steps, and the executor walks 64 in a block; rings that are longer
+# claim out of place alone, as the fork would run them.
 _MOST_RANKS_EXECUTOR = 32
 _MOST_CHANNELS = 64
+_RINGS = frozenset({"allgather", "reduce-scatter", "allreduce", "broadcast", "reduce"})
 
 
 def nccl_program(
@@ -54,15 +56,15 @@ def nccl_program(
     if algorithm == "tree":
         _check(topology, collective, channels)
         return nccl_tree(topology, collective, channels, protocol)
-    if algorithm == "p2p":
-        schedule = nccl_alltoall(topology, collective, channels, parts)
-    else:
-        schedule = nccl_ring(topology, collective, channels)
-    # Long rings only fit the fork's 256 steps, which then claims out of place alone.
-    short = algorithm == "p2p" or collective.ranks <= _MOST_RANKS_EXECUTOR
-    dialect = "executor" if short else "fork"
-    name = f"nccl-{algorithm}-{channels}" + (f"x{parts}" if parts > 1 else "")
-    return _coarse(lower(schedule, protocol=protocol, dialect=dialect, name=name))
+    if algorithm == "ring":
+        return _ring(topology, collective, channels).replace(
+            name=f"nccl-ring-{channels}",
+            protocol=protocol,
+            in_place=collective.ranks <= _MOST_RANKS_EXECUTOR,
+        )
+    schedule = nccl_alltoall(topology, collective, channels, parts)
+    name = f"nccl-p2p-{channels}" + (f"x{parts}" if parts > 1 else "")
+    return _coarse(lower(schedule, protocol=protocol, name=name))
 
 
 def _coarse(program: Program) -> Program:
@@ -164,65 +166,20 @@ def _check(topology: Topology, collective: Collective, channels: int) -> None:
         raise InputError(f"{channels} channels: expected 1 to {_MOST_CHANNELS}")
 
 
-def nccl_ring(topology: Topology, collective: Collective, channels: int) -> Schedule:
+def _ring(topology: Topology, collective: Collective, channels: int) -> Program:
     """Return NCCL's ring: each channel sends its part of the data round its own order of ranks.
-
-    In a broadcast or reduce the ring is a line, from the root or to it.
 
     Raises:
         Infeasible: NCCL runs the collective without rings (alltoall, gather, scatter).
         InputError: numbers that do not fit `topology`.
     """
     _check(topology, collective, channels)
-    orders = [
-        tuple(rank for chain in hosts for rank in chain.ranks)
-        for hosts in chains(topology, channels)
-    ]
-    trace = Trace(collective, channels, "nccl-ring")
-    if collective.name in ("broadcast", "reduce"):
-        _add(trace, _ring_line(orders, collective.root, reduce=collective.name == "reduce"))
-    elif collective.name in ("allgather", "reduce-scatter", "allreduce"):
-        if collective.reducing:
-            _add(trace, _ring_rounds(orders, reduce=True))
-        if collective.name != "reduce-scatter":
-            _add(trace, _ring_rounds(orders, reduce=False))
-    else:
+    if collective.name not in _RINGS:
         raise Infeasible(f"NCCL has no ring for {collective.name}; it groups sends: use 'p2p'")
-    return trace.schedule()
-
-
-# (reduce, chunk, src, dst, channel, count)
-_Send = tuple[bool, int, int, int, int, int]
-
-
-def _add(trace: Trace, sends: Iterator[_Send]) -> None:
-    for reduce, chunk, src, dst, channel, count in sends:
-        add = trace.reduce if reduce else trace.send
-        add(chunk, src, dst, channel=channel, count=count)
-
-
-def _ring_rounds(orders: list[tuple[int, ...]], *, reduce: bool) -> Iterator[_Send]:
-    """Yield the N - 1 rounds in which each rank passes on its last chunk, or its sum so far.
-
-    A reduction's sum of the chunk of position p starts at p + 1 and ends at p.
-    """
-    ranks, channels = len(orders[0]), len(orders)
-    for step in range(ranks - 1):
-        for channel, order in enumerate(orders):
-            for position, rank in enumerate(order):
-                owner = order[(position - step - reduce) % ranks]
-                target = order[(position + 1) % ranks]
-                yield reduce, owner * channels + channel, rank, target, channel, 1
-
-
-def _ring_line(orders: list[tuple[int, ...]], root: int, *, reduce: bool) -> Iterator[_Send]:
-    """Yield the hops round each ring that start, or for a reduction end, at the root."""
-    ranks = len(orders[0])
-    for step in range(ranks - 1):
-        for channel, order in enumerate(orders):
-            position = order.index(root) + step + (1 if reduce else 0)
-            src, dst = order[position % ranks], order[(position + 1) % ranks]
-            yield reduce, channel * ranks, src, dst, channel, ranks
+    orders = [
+        [rank for chain in hosts for rank in chain.ranks] for hosts in chains(topology, channels)
+    ]
+    return ring_program(collective.name, orders, collective.root)
 
 
 def nccl_alltoall(

@@ -7,15 +7,12 @@ from itertools import pairwise
 import pytest
 
 from tuccl.errors import Infeasible, InputError
+from tuccl.planners import ring_program
 from tuccl.program import Knobs, verify
 from tuccl.runtime import SimExecutor
 from tuccl.runtime.nccl.graph import nccl_graph
 from tuccl.simulation import simulate
-from tuccl.synth.baseline.nccl import (
-    nccl_alltoall,
-    nccl_program,
-    nccl_ring,
-)
+from tuccl.synth.baseline.nccl import nccl_alltoall, nccl_program
 from tuccl.synth.baseline.nccl_chains import chains
 from tuccl.synth.baseline.nccl_nvls import NVLS_COLLECTIVES, nvls_network, nvls_program
 from tuccl.synth.baseline.nccl_tree import double_tree_parents
@@ -197,10 +194,36 @@ def test_lines_and_trees_have_a_chunk_a_channel(t: Topology, name: str) -> None:
     assert nccl_program(t, Collective("allreduce", t.ranks), "tree", 4).nchunks == 4
 
 
+def test_a_long_ring_is_one_thread_block_a_channel() -> None:
+    t = join(load_profile("v100x4"), 20)
+    program = nccl_program(t, Collective("allreduce", t.ranks), "ring", 2)
+    assert (program.threadblocks, program.nchannels, program.max_steps) == (2, 2, 159)
+    assert not program.in_place
+    assert verify(program, "fork", 0).ok
+
+
+@pytest.mark.parametrize(
+    ("collective", "orders", "root", "why"),
+    [
+        ("allgather", [[0, 1, 1]], 0, "each rank once"),
+        ("allgather", [[0, 1, 2], [0, 1]], 0, "each rank once"),
+        ("allgather", [[0, 3, 1]], 0, "each rank once"),
+        ("allgather", [], 0, "one channel or more"),
+        ("broadcast", [[0, 1]], 2, "root 2"),
+        ("scatter", [[0, 1]], 0, "no ring for scatter"),
+    ],
+)
+def test_what_is_no_ring_is_refused(
+    collective: str, orders: list[list[int]], root: int, why: str
+) -> None:
+    with pytest.raises(InputError, match=why):
+        ring_program(collective, orders, root)
+
+
 def test_what_nccl_does_not_do_is_refused() -> None:
     t = load_profile("v100x4")
     with pytest.raises(Infeasible, match="no ring for alltoall"):
-        nccl_ring(t, Collective("alltoall", 4), 2)
+        nccl_program(t, Collective("alltoall", 4), "ring", 2)
     with pytest.raises(Infeasible, match="allreduce only"):
         nccl_program(t, Collective("allgather", 4), "tree", 2)
     with pytest.raises(Infeasible, match="by ring"):

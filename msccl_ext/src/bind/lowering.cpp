@@ -11,6 +11,7 @@
 
 #include "bindings.h"
 #include "record.h"
+#include "tuccl/ring_program.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -101,6 +102,8 @@ void bind_lowering(nb::module_& m) {
       .def("lower", &lowering::lower, unlocked, "copies"_a, "limits"_a, "in_place"_a,
            "Their program for `copies` instances, or the limit that no form of it keeps. They have "
            "to be right in each of `in_place`.");
+  m.def("ring_program", &ring_program, unlocked, "collective"_a, "orders"_a, "root"_a,
+        "NCCL's ring, or for a rooted collective line, by each channel's order of ranks.");
   m.attr("MOST_COUNT") = lowering::kMostCount;
 }
 
