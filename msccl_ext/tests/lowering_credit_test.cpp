@@ -77,6 +77,8 @@ void schedules_outside_their_buffers_are_refused() {
            [](Schedule& s) { s.transfers[1].count = 0; },
            [](Schedule& s) { s.transfers[1].count = 1 << 30; },
            [](Schedule& s) { s.transfers[1].channel = -1; },
+           [](Schedule& s) { s.transfers[1].channel = 1 << 20; },
+           [](Schedule& s) { s.ranks = 0; },
            [](Schedule& s) { s.transfers[1].src_at = {Buffer::kScratch, 0}; },
            [](Schedule& s) { s.scratch = {0}; },
            [](Schedule& s) { s.scratch = {0, 1 << 30}; },

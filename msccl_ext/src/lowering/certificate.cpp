@@ -13,8 +13,10 @@
 namespace tuccl::lowering {
 namespace {
 
-/// More chunks of scratch than any program may have.
+/// More than any program may have: of scratch in chunks, of channels and of ranks.
 constexpr int kMostScratch = 1 << 20;
+constexpr int kMostChannels = 1 << 12;
+constexpr int kMostRanks = 1 << 20;
 
 /// Sets of ranks by number: that of rank r alone has number r.
 class RankSets {
@@ -177,6 +179,8 @@ std::array<std::int64_t, 3> buffer_sizes(const Schedule& schedule, int rank) {
 
 std::string misfit_of(const Schedule& schedule) {
   const auto& scratch = schedule.scratch;
+  if (schedule.ranks < 1 || schedule.ranks > kMostRanks)
+    return std::to_string(schedule.ranks) + " ranks: expected 1 to " + std::to_string(kMostRanks);
   if (static_cast<int>(scratch.size()) != schedule.ranks)
     return "scratch of " + std::to_string(scratch.size()) + " ranks: expected " +
            std::to_string(schedule.ranks);
@@ -191,10 +195,11 @@ std::string misfit_of(const Schedule& schedule) {
   for (std::size_t n = 0; n < schedule.transfers.size(); ++n) {
     const Transfer& t = schedule.transfers[n];
     const bool ranked = std::min(t.src, t.dst) >= 0 && std::max(t.src, t.dst) < schedule.ranks;
-    if (!ranked || t.count < 1 || t.channel < 0 || !inside(t.src, t.src_at, t.count) ||
-        !inside(t.dst, t.dst_at, t.count) || (t.reduce && !inside(t.dst, t.operand, t.count)))
+    if (!ranked || t.count < 1 || t.channel < 0 || t.channel >= kMostChannels ||
+        !inside(t.src, t.src_at, t.count) || !inside(t.dst, t.dst_at, t.count) ||
+        (t.reduce && !inside(t.dst, t.operand, t.count)))
       return "transfer " + std::to_string(n) + " (" + std::to_string(t.src) + " to " +
-             std::to_string(t.dst) + "): outside the ranks or their buffers";
+             std::to_string(t.dst) + "): outside the ranks, their buffers or the channels";
   }
   return "";
 }

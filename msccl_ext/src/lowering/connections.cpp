@@ -3,7 +3,7 @@
 namespace tuccl::lowering {
 namespace {
 
-constexpr int kRankBits = 24;
+constexpr int kRankBits = 20;
 
 std::uint64_t key_of(const Connection& c) {
   const auto part = [](int n) { return static_cast<std::uint64_t>(static_cast<std::uint32_t>(n)); };
