@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tuccl.simulation import MachineClass
@@ -91,7 +91,7 @@ def _share_blocks(
     A block that serves two connections delays both, so those with the least used resources share
     first; only if that is not enough, results use the blocks of the sums.
     """
-    hosts, ranks = packer.network.hosts, packer.network.ranks
+    hosts = packer.network.hosts
     sums = {(src, dst) for reduce, src, dst in forest.chunks if reduce}
     results = {(src, dst) for reduce, src, dst in forest.chunks if not reduce}
     idle = frozenset[Pair]()
@@ -116,11 +116,12 @@ def _share_blocks(
             runs[channel, pair[0], pair[1]] = -(-chunks // forest.relay_group)
     duplex = [c for c in up | down if c[1] < c[2] and _opposite(c) in up | down]
     duplex = [c for c in duplex if runs[c] + runs[_opposite(c)] <= MOST_RUNS]
-    for orbit in _orbits(sorted(duplex, key=idlest), forest.rotation, ranks):
-        if max(blocks[rank] for _, *ends in orbit for rank in ends) > most_blocks:
-            shared.update(*((c, _opposite(c)) for c in orbit))
-            blocks.subtract(rank for _, *ends in orbit for rank in ends)
-    if max(blocks.values()) > most_blocks and not forest.rotation:
+    for connection in sorted(duplex, key=idlest):
+        _, *ends = connection
+        if max(blocks[rank] for rank in ends) > most_blocks:
+            shared.update((connection, _opposite(connection)))
+            blocks.subtract(ends)
+    if max(blocks.values()) > most_blocks and not forest.relay_group:
         return replace(connections, apart=False)
     return replace(connections, apart=bool(up), shared=frozenset(shared), idle=idle)
 
@@ -128,21 +129,3 @@ def _share_blocks(
 def _opposite(connection: _Connection) -> _Connection:
     channel, src, dst = connection
     return channel, dst, src
-
-
-def _orbits(
-    connections: Sequence[_Connection], rotation: int, ranks: int
-) -> list[list[_Connection]]:
-    """Return the connections in order, together where rotating ranks takes one to another."""
-    orbits: dict[_Connection, list[_Connection]] = {}
-    for connection in connections:
-        channel, src, dst = connection
-        distance = (dst - src) % ranks
-        if not rotation:
-            orbits[connection] = [connection]
-        elif distance < ranks - distance:
-            orbits.setdefault((channel, src % rotation, distance), []).append(connection)
-        else:
-            key = channel, dst % rotation, ranks - distance
-            orbits.setdefault(key, []).append(connection)
-    return list(orbits.values())

@@ -44,13 +44,6 @@ class Rails(EqualGroups):
             for local, rank in enumerate(ranks)
         }
 
-    @property
-    def rotation(self) -> int:
-        """Return by how many ranks the trees may be rotated without changing; 0: by none."""
-        ranks = [rank for host in self.members for rank in host]
-        periodic = len(self.members) % self.relay_group == 0 and ranks == list(range(len(ranks)))
-        return self.relay_group * self.local_ranks if periodic else 0
-
     def relay(self, host: int, local_rank: int) -> int:
         """Return the local rank by which chunks of a rank leave their host and enter others."""
         return local_rank // self.relay_group * self.relay_group + host % self.relay_group

@@ -6,13 +6,11 @@ is a message of its own, in the order in which it can start (docs/reference/meth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import LoweringHints, Schedule
-from tuccl.synth.model.send import Send, list_schedule
+from tuccl.synth.model.send import list_schedule
 from tuccl.synth.model.trace import Trace
 from tuccl.synth.packing.packing import PACKING_COLLECTIVES, packing_chunks, tree_packer
 from tuccl.synth.packing.tree_packing import pack_forest
@@ -49,32 +47,13 @@ def pipelined(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
     )
     sends = chained_sends(up, down, first_chunks)
     trace = Trace(collective, chunks_per_rank, "pipelined")
-    in_order = [
-        sends[number] for number in list_schedule(packer.network, sends, problem.chunk_bytes)
-    ]
-    if forest.rotation:
-        in_order = _by_orbit(in_order, forest.rotation, collective.ranks, chunks_per_rank)
-    for send in in_order:
+    for number in list_schedule(packer.network, sends, problem.chunk_bytes):
+        send = sends[number]
         if send.reduce:
             trace.reduce(send.chunk, send.src, send.dst)
         else:
             trace.send(send.chunk, send.src, send.dst, 1 if forest.reduction else 0)
     return trace.schedule(LoweringHints(split_send_recv=True))
-
-
-def _by_orbit(sends: Sequence[Send], rotation: int, ranks: int, chunks_per_rank: int) -> list[Send]:
-    """Return the sends with all that a rotation takes to each other together, where the first is.
-
-    What waits for another still comes after it: its orbit's first image waits for one of the
-    other's orbit.
-    """
-    orbits: dict[tuple[int, int, int, bool], list[Send]] = {}
-    for send in sends:
-        by = send.chunk // chunks_per_rank // rotation * rotation
-        src, dst = (send.src - by) % ranks, (send.dst - by) % ranks
-        key = send.chunk - by * chunks_per_rank, src, dst, send.reduce
-        orbits.setdefault(key, []).append(send)
-    return [send for orbit in orbits.values() for send in orbit]
 
 
 def pipelined_chunks(

@@ -44,14 +44,12 @@ class Forest:
         broadcast: Trees from the roots; empty where nothing is broadcast.
         busiest_s: Time of the busiest resource, in seconds for chunks of 1 GB.
         relay_group: Neighbouring roots whose chunks go together where trees are hierarchical, or 0.
-        rotation: Ranks by which hierarchical trees can be rotated without changing; 0: none.
     """
 
     reduction: tuple[Tree, ...]
     broadcast: tuple[Tree, ...]
     busiest_s: Fraction
     relay_group: int = 0
-    rotation: int = 0
 
     @cached_property
     def chunks(self) -> Counter[Flow]:
@@ -188,7 +186,7 @@ def pack_forest(packer: TreePacker, collective: Collective, chunks_per_rank: int
     down = packer.trees(chunks_per_root) if _broadcasts(collective) else ()
     packed = packer.forest(up, down)
     if not collective.rooted and (rails := packer.rails()) is not None:
-        return replace(packed, relay_group=rails.relay_group, rotation=rails.rotation)
+        return replace(packed, relay_group=rails.relay_group)
     bound_s = packer.bound_s(collective, chunks_per_rank)
     if packed.busiest_s * ENOUGH <= bound_s:
         return packed

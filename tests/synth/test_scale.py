@@ -92,13 +92,14 @@ def test_rotating_ranks_rotates_the_trees() -> None:
     hosts, trees = rails_of(rail_network), hierarchical_trees(rail_network, 1)
     assert hosts is not None
     assert trees is not None
-    assert hosts.rotation == 4
+    by = hosts.relay_group * hosts.local_ranks
+    assert by == 4
     parents = {tree.root: tree.parent for tree in trees}
     for root, parent in parents.items():
-        turned = parents[(root + hosts.rotation) % t.ranks]
+        turned = parents[(root + by) % t.ranks]
         for rank, above in enumerate(parent):
-            expected = -1 if above < 0 else (above + hosts.rotation) % t.ranks
-            assert turned[(rank + hosts.rotation) % t.ranks] == expected
+            expected = -1 if above < 0 else (above + by) % t.ranks
+            assert turned[(rank + by) % t.ranks] == expected
 
 
 def test_merged_sends_are_the_single_ones_side_by_side() -> None:

@@ -10,8 +10,9 @@
 namespace tuccl::sim {
 namespace {
 
-/// Events closer than this are one moment; keeps symmetric programs in step.
-constexpr double kSameMoment = 1 + 1e-12;
+/// Events closer than this are one moment. It keeps symmetric programs in step: the times of their
+/// equal messages differ by rounding, after 500 ranks' many passes by more than 1e-12 of the time.
+constexpr double kSameMoment = 1 + 1e-10;
 
 }  // namespace
 
