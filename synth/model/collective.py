@@ -122,23 +122,6 @@ class Collective:
         first = rank * c if self.name in ("reduce-scatter", "scatter") else 0
         yield from ((offset, first + offset) for offset in range(size))
 
-    def memory_in_place(
-        self, rank: int, buffer: str, offset: int, chunks_per_rank: int
-    ) -> tuple[str, int]:
-        """Return the one name that a chunk of memory has when the call is in place.
-
-        Notes:
-            The buffers alias as in NCCL: the smaller one is the rank's part of the bigger one.
-        """
-        if buffer == "s":
-            return buffer, offset
-        shift = rank * chunks_per_rank
-        if self.name in ("allgather", "gather") and buffer == "i":
-            return "o", offset + shift
-        if self.name in ("reduce-scatter", "scatter") and buffer == "o":
-            return "i", offset + shift
-        return ("o" if self.name not in ("reduce-scatter", "scatter") else "i"), offset
-
 
 def collective_on(ranks: int, collective: str | Collective) -> Collective:
     """Return the collective over ``ranks`` ranks that a name stands for; its root is rank 0.

@@ -1,4 +1,4 @@
-"""The inner loops of synthesis: max flow and cuts, trees, link-chunk matching, list scheduling."""
+"""The inner loops of synthesis: cuts, trees, link-chunk matching, list scheduling, lowering."""
 
 from tuccl._native import (
     MOST_COUNT,
