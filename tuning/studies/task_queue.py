@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _BEAT_S = 5.0
 _SILENCE_S = 60.0
-_MOST_RESULT_BYTES = 256 << 20
+_MOST_RESULT_BYTES = 4 << 30  # programs of 512 ranks take 60 MB each
 
 
 class Task(msgspec.Struct, frozen=True, order=True):
