@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 from tuccl.errors import Infeasible, InputError
 from tuccl.planners import ring_program
-from tuccl.program import Gpu, Program, Step, ThreadBlock
+from tuccl.program import Program
 from tuccl.synth.baseline.nccl_chains import chains
 from tuccl.synth.baseline.nccl_tree import nccl_tree
 from tuccl.synth.lowering.lower import lower
@@ -64,96 +62,7 @@ def nccl_program(
         )
     schedule = nccl_alltoall(topology, collective, channels, parts)
     name = f"nccl-p2p-{channels}" + (f"x{parts}" if parts > 1 else "")
-    return _coarse(lower(schedule, protocol=protocol, name=name))
-
-
-def _coarse(program: Program) -> Program:
-    """Return the program with neighbouring chunks that are only ever moved together made one.
-
-    A rank's own copies, which lowering spreads over blocks as evenly as can be, get a block a
-    chunk, as NCCL copies channel by channel.
-    """
-    gpus = [(gpu, *_split_copies(gpu)) for gpu in program.gpus]
-    steps = [s for _, blocks, _ in gpus for tb in blocks for s in tb.steps]
-    offsets = [max(n, 0) for s in steps for n in (s.src_offset, s.dst_offset, s.count)]
-    copies = [n for _, _, runs in gpus for run in runs for n in run]
-    sizes = [n for g in program.gpus for n in (g.input_chunks, g.output_chunks, g.scratch_chunks)]
-    by = math.gcd(program.nchunks, *sizes, *offsets, *copies)
-    return Program(
-        program.name,
-        program.collective,
-        program.protocol,
-        program.nchannels,
-        program.nchunks // by,
-        [_coarse_gpu(gpu, blocks, runs, by) for gpu, blocks, runs in gpus],
-        in_place=program.in_place,
-        out_of_place=program.out_of_place,
-        min_bytes=program.min_bytes,
-        max_bytes=program.max_bytes,
-        nthreads=program.nthreads,
-    )
-
-
-_Copy = tuple[int, int, int]  # source and destination offset, count; from input to output
-
-
-def _split_copies(gpu: Gpu) -> tuple[list[ThreadBlock], list[_Copy]]:
-    """Return the blocks that do more than copy from input to output, and the others' copies."""
-    blocks, copies = [], []
-    for tb in gpu.threadblocks:
-        if all(_is_plain_copy(s) for s in tb.steps):
-            copies += [(s.src_offset, s.dst_offset, s.count) for s in tb.steps]
-        else:
-            blocks.append(tb)
-    runs: list[_Copy] = []
-    for src, dst, count in sorted(copies):
-        last = runs[-1] if runs else (0, 0, 0)
-        if last[2] and (last[0] + last[2], last[1] + last[2]) == (src, dst):
-            runs[-1] = (last[0], last[1], last[2] + count)
-        else:
-            runs.append((src, dst, count))
-    return blocks, runs
-
-
-def _is_plain_copy(s: Step) -> bool:
-    independent = s.dep_tb < 0 and not s.has_dep
-    return s.op == "cpy" and independent and (s.src_buffer, s.dst_buffer) == ("i", "o")
-
-
-def _coarse_gpu(gpu: Gpu, blocks: list[ThreadBlock], copies: list[_Copy], by: int) -> Gpu:
-    ids = {tb.id: number for number, tb in enumerate(blocks)}
-    out = [
-        ThreadBlock(
-            ids[tb.id],
-            tb.send_peer,
-            tb.recv_peer,
-            tb.channel,
-            [_coarse_step(s, ids, by) for s in tb.steps],
-        )
-        for tb in blocks
-    ]
-    for src, dst, count in copies:
-        for at in range(0, count, by):
-            step = Step("cpy", "i", (src + at) // by, "o", (dst + at) // by, 1)
-            out.append(ThreadBlock(len(out), -1, -1, 0, [step]))
-    chunks = (gpu.input_chunks // by, gpu.output_chunks // by, gpu.scratch_chunks // by)
-    return Gpu(gpu.id, *chunks, out)
-
-
-def _coarse_step(s: Step, ids: dict[int, int], by: int) -> Step:
-    src, dst = (at // by if at > 0 else at for at in (s.src_offset, s.dst_offset))
-    return Step(
-        s.op,
-        s.src_buffer,
-        src,
-        s.dst_buffer,
-        dst,
-        s.count // by,
-        ids.get(s.dep_tb, -1),
-        s.dep_step,
-        s.has_dep,
-        s.number,
-    )
+    return lower(schedule, protocol=protocol, name=name)
 
 
 def _check(topology: Topology, collective: Collective, channels: int) -> None:
