@@ -8,8 +8,7 @@ from tuccl.errors import Infeasible, InputError
 from tuccl.planners import Excess, Transfers
 from tuccl.program import Program, verify
 from tuccl.synth.lowering.limits import limits_of
-from tuccl.synth.model.certificate import transfers_of
-from tuccl.synth.model.schedule import Schedule
+from tuccl.synth.model.schedule import Schedule, transfers_of
 
 Placement = Literal["any", "in-place", "out-of-place"]
 

@@ -2,28 +2,7 @@
 
 from __future__ import annotations
 
-from tuccl.planners import Transfers
-from tuccl.synth.model.schedule import Schedule
-
-
-def transfers_of(schedule: Schedule) -> Transfers:
-    """Return the transfers of `schedule` as the native floor takes them."""
-    collective, hints = schedule.collective, schedule.hints
-    return Transfers(
-        [
-            (t.src, t.dst, t.src_at, t.dst_at, t.count, t.reduce, t.operand, t.channel)
-            for t in schedule.transfers
-        ],
-        collective=collective.name,
-        root=collective.root,
-        ranks=collective.ranks,
-        nchunks=schedule.nchunks,
-        chunks_per_rank=schedule.chunks_per_rank,
-        scratch=list(schedule.scratch),
-        split_send_recv=hints.split_send_recv,
-        sends_first=hints.sends_first,
-        shared=list(hints.shared_threadblocks),
-    )
+from tuccl.synth.model.schedule import Schedule, transfers_of
 
 
 def verify_schedule(schedule: Schedule, in_place: bool = False) -> str | None:

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from tuccl.planners import Transfers
 from tuccl.synth.model.collective import Collective
 
 BufferName = Literal["i", "o", "s"]
@@ -136,3 +137,23 @@ class Schedule:
     def channels(self) -> int:
         """Return the number of channels used."""
         return 1 + max((t.channel for t in self.transfers), default=0)
+
+
+def transfers_of(schedule: Schedule) -> Transfers:
+    """Return the transfers of `schedule` as the native floor takes them."""
+    collective, hints = schedule.collective, schedule.hints
+    return Transfers(
+        [
+            (t.src, t.dst, t.src_at, t.dst_at, t.count, t.reduce, t.operand, t.channel)
+            for t in schedule.transfers
+        ],
+        collective=collective.name,
+        root=collective.root,
+        ranks=collective.ranks,
+        nchunks=schedule.nchunks,
+        chunks_per_rank=schedule.chunks_per_rank,
+        scratch=list(schedule.scratch),
+        split_send_recv=hints.split_send_recv,
+        sends_first=hints.sends_first,
+        shared=list(hints.shared_threadblocks),
+    )

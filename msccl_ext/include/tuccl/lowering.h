@@ -1,6 +1,7 @@
 // From a schedule, the transfers that compute a collective, to a program's thread blocks and steps.
 #pragma once
 #include <compare>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -8,9 +9,6 @@
 #include "tuccl/program.h"
 
 namespace tuccl::lowering {
-
-/// Most chunks of one transfer: MSCCL_MAX_COUNT is 72, and 72 itself is refused.
-inline constexpr int kMostCount = 71;
 
 /// A chunk of a rank's memory.
 struct Address {
@@ -57,8 +55,8 @@ struct Schedule {
   std::vector<int> scratch = {};  ///< Chunks of scratch of each rank.
   bool split_send_recv = false;
   bool sends_first = false;
-  std::vector<Connection> shared =
-      {};  ///< These share the block of the connection back all the same.
+  /// These share the thread block of the connection back, even with `split_send_recv`.
+  std::vector<Connection> shared = {};
 };
 
 /// What is wrong with a schedule in or out of place; empty if nothing is.
@@ -95,12 +93,12 @@ std::string describe(const Excess& excess);
 /// nothing to tune: too many peers on a channel spreads peers over channels, too many steps spreads
 /// chunks over channels, too many thread blocks has send and receive to one peer take turns. The
 /// program has no name, Simple as its protocol, and no claims. It cannot deadlock at any size, but
-/// where sends go first. Throws InputError where a transfer is outside the
-/// schedule's ranks or buffers.
+/// where sends go first. Throws InputError where a transfer is outside the schedule's ranks or
+/// buffers.
 std::variant<Program, Excess> lower(const Schedule& schedule, int copies, const Limits& limits,
                                     const std::vector<bool>& in_place);
 
-/// The first limit that a program breaks, with an empty name if it breaks none.
-Excess first_excess(const Program& program, const Limits& limits);
+/// The first limit that a program breaks, if it breaks one.
+std::optional<Excess> first_excess(const Program& program, const Limits& limits);
 
 }  // namespace tuccl::lowering

@@ -50,6 +50,9 @@ constexpr bool reduces(Op op) {
   return op == Op::kRrs || op == Op::kRrc || op == Op::kRrcs || op == Op::kReduce;
 }
 
+/// Most chunks of one step, and of one transfer: MSCCL_MAX_COUNT is 72, and 72 itself is refused.
+inline constexpr int kMostCount = 71;
+
 /// One step of a thread block. Offsets and `count` are in chunks; a chunk is
 /// 1/`nchunks` of the whole buffer. `dep_tb`, `dep_step` are -1 for none.
 ///

@@ -66,13 +66,6 @@ void bind_lowering(nb::module_& m) {
       .def_ro("found", &Excess::found, "What the program needs.")
       .def_ro("most", &Excess::most, "What the dialect has.")
       .def("__str__", &lowering::describe);
-  m.def(
-      "excess",
-      [](const Program& program, const Limits& limits) {
-        Excess over = lowering::first_excess(program, limits);
-        return over.limit.empty() ? std::nullopt : std::optional(std::move(over));
-      },
-      "program"_a, "limits"_a, "The first limit that `program` breaks, None if it breaks none.");
   const auto unlocked = nb::call_guard<nb::gil_scoped_release>();
   nb::class_<Schedule>(m, "Transfers", "The transfers of a schedule, and what they are to compute.")
       .def(
@@ -104,7 +97,7 @@ void bind_lowering(nb::module_& m) {
            "to be right in each of `in_place`.");
   m.def("ring_program", &ring_program, unlocked, "collective"_a, "orders"_a, "root"_a,
         "NCCL's ring, or for a rooted collective line, by each channel's order of ranks.");
-  m.attr("MOST_COUNT") = lowering::kMostCount;
+  m.attr("MOST_COUNT") = kMostCount;
 }
 
 }  // namespace tuccl

@@ -192,9 +192,9 @@ class Compiler {
 
   void check_step(const ThreadBlock& tb, int position) {
     const Step& s = tb.steps[position];
-    if (s.count < (s.op == Op::kNop ? 0 : 1) || s.count > kMostMerged)
+    if (s.count < (s.op == Op::kNop ? 0 : 1) || s.count > kMostCount)
       throw InputError(where(tb, position) + ": count is " + std::to_string(s.count) +
-                       ", expected 1 to " + std::to_string(kMostMerged));
+                       ", expected 1 to " + std::to_string(kMostCount));
     if (sends(s.op)) check_peer(tb, position, tb.send_peer, "sends to");
     if (receives(s.op)) check_peer(tb, position, tb.recv_peer, "receives from");
     if (reduces(s.op) && !is_reducing(call_.program.collective))

@@ -39,7 +39,7 @@ std::int64_t pass_bytes(const Knobs& knobs, const StepLoop& step_loop) {
 
 int merged_chunks(std::int64_t slice, std::int64_t chunk) {
   return static_cast<int>(
-      std::clamp<std::int64_t>(slice / std::max<std::int64_t>(chunk, 1), 1, kMostMerged));
+      std::clamp<std::int64_t>(slice / std::max<std::int64_t>(chunk, 1), 1, kMostCount));
 }
 
 std::string step_name(int gpu, int tb, int step) {

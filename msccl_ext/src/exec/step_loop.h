@@ -8,7 +8,6 @@
 
 namespace tuccl {
 
-inline constexpr int kMostMerged = 71;     ///< MSCCL_MAX_COUNT - 1
 inline constexpr int kMostOffset = 32767;  ///< int16
 
 /// Steps that one primitive makes of those from `position` on: more than one for `re` steps that

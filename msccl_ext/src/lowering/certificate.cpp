@@ -3,7 +3,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -12,11 +11,6 @@
 
 namespace tuccl::lowering {
 namespace {
-
-/// More than any program may have: of scratch in chunks, of channels and of ranks.
-constexpr int kMostScratch = 1 << 20;
-constexpr int kMostChannels = 1 << 12;
-constexpr int kMostRanks = 1 << 20;
 
 /// Sets of ranks by number: that of rank r alone has number r.
 class RankSets {
@@ -170,39 +164,6 @@ class Memory {
 };
 
 }  // namespace
-
-std::array<std::int64_t, 3> buffer_sizes(const Schedule& schedule, int rank) {
-  const ChunkCounts counts =
-      chunk_counts(schedule.collective, schedule.nchunks, schedule.ranks, rank, schedule.root);
-  return {counts.input, counts.output, schedule.scratch[rank]};
-}
-
-std::string misfit_of(const Schedule& schedule) {
-  const auto& scratch = schedule.scratch;
-  if (schedule.ranks < 1 || schedule.ranks > kMostRanks)
-    return std::to_string(schedule.ranks) + " ranks: expected 1 to " + std::to_string(kMostRanks);
-  if (static_cast<int>(scratch.size()) != schedule.ranks)
-    return "scratch of " + std::to_string(scratch.size()) + " ranks: expected " +
-           std::to_string(schedule.ranks);
-  for (const int chunks : scratch)
-    if (chunks < 0 || chunks > kMostScratch)
-      return std::to_string(chunks) + " chunks of scratch: expected at most " +
-             std::to_string(kMostScratch);
-  const auto inside = [&](int rank, Address at, int count) {
-    const std::int64_t size = buffer_sizes(schedule, rank)[static_cast<int>(at.buffer)];
-    return 0 <= at.offset && at.offset <= size - count;
-  };
-  for (std::size_t n = 0; n < schedule.transfers.size(); ++n) {
-    const Transfer& t = schedule.transfers[n];
-    const bool ranked = std::min(t.src, t.dst) >= 0 && std::max(t.src, t.dst) < schedule.ranks;
-    if (!ranked || t.count < 1 || t.channel < 0 || t.channel >= kMostChannels ||
-        !inside(t.src, t.src_at, t.count) || !inside(t.dst, t.dst_at, t.count) ||
-        (t.reduce && !inside(t.dst, t.operand, t.count)))
-      return "transfer " + std::to_string(n) + " (" + std::to_string(t.src) + " to " +
-             std::to_string(t.dst) + "): outside the ranks, their buffers or the channels";
-  }
-  return "";
-}
 
 std::string fault_of(const Schedule& schedule, bool in_place) {
   if (std::string misfit = misfit_of(schedule); !misfit.empty()) return misfit;

@@ -1,3 +1,4 @@
+// Thread blocks run with as little buffering as a connection may have.
 #include <algorithm>
 #include <deque>
 

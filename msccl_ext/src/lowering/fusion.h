@@ -28,7 +28,7 @@ Fusion no_fusion(const Schedule& schedule, const Connections& connections);
 /// to the send's, after all that the send needs and before all that needs what was received; sends
 /// then only move earlier and receives later, so the times stay a proof that program order,
 /// dependencies and messages have no cycle. Buffering is needed though, from the send's time to the
-/// receive's: `stuck_receives` checks that there is enough, and finds what to ban.
+/// receive's: `ban_stuck_receives` checks that there is enough, and finds what to ban.
 Fusion fuse_receives(const Schedule& schedule, const Connections& connections, const Order& order,
                      const std::vector<bool>& banned);
 

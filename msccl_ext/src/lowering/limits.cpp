@@ -1,3 +1,4 @@
+// Limits of dialects, and the first that a program breaks.
 #include <algorithm>
 #include <map>
 
@@ -49,7 +50,7 @@ std::string describe(const Excess& excess) {
          words.at(excess.limit) + ", the most is " + std::to_string(excess.most);
 }
 
-Excess first_excess(const Program& program, const Limits& limits) {
+std::optional<Excess> first_excess(const Program& program, const Limits& limits) {
   const auto elements_over = [&](const Gpu& gpu, int limit) {
     std::size_t elements = 1 + static_cast<std::size_t>(program.ngpus);
     for (const ThreadBlock& block : gpu.threadblocks) elements += 1 + block.steps.size();
@@ -73,8 +74,8 @@ Excess first_excess(const Program& program, const Limits& limits) {
       breaks(offset_over, limits.offset + 1))
     return over;
   if (program.nchannels > limits.channels)
-    return {"channels", 0, program.nchannels, limits.channels};
-  return {};
+    return Excess{"channels", 0, program.nchannels, limits.channels};
+  return std::nullopt;
 }
 
 }  // namespace tuccl::lowering

@@ -33,19 +33,19 @@ class Search {
     int fewest = limits_.xml_elements + 1;  // steps of the longest thread block so far
     while (true) {
       Program program = replicate(lowered(spread(), by_peer), copies_);
-      const Excess over = first_excess(program, limits_);
-      if (over.limit.empty()) return program;
-      if (over.limit == "peers" && peer_ways_ < limits_.channels) {
+      const std::optional<Excess> over = first_excess(program, limits_);
+      if (!over) return program;
+      if (over->limit == "peers" && peer_ways_ < limits_.channels) {
         peer_ways_ *= 2;
-      } else if (over.limit == "steps" && over.found < fewest &&
+      } else if (over->limit == "steps" && over->found < fewest &&
                  program.nchannels * 2 <= limits_.channels) {
         // As many as would do if steps were spread evenly: each costs thread blocks.
-        chain_ways_ = std::max(chain_ways_ + 1, (chain_ways_ * over.found - 1) / over.most + 1);
-        fewest = over.found;
-      } else if ((over.limit == "threadblocks" || over.limit == "awaited") && !by_peer) {
+        chain_ways_ = std::max(chain_ways_ + 1, (chain_ways_ * over->found - 1) / over->most + 1);
+        fewest = over->found;
+      } else if ((over->limit == "threadblocks" || over->limit == "awaited") && !by_peer) {
         by_peer = true;
       } else {
-        return over;
+        return *over;
       }
     }
   }

@@ -1,3 +1,4 @@
+// The fewest waits between thread blocks of a rank.
 #include <algorithm>
 
 #include "lowering/blocks.h"

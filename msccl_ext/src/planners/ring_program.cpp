@@ -50,7 +50,7 @@ class Ring {
     return steps;
   }
 
-  /// The one step of a line of `hops` ranks, of which this is number `at`.
+  /// The one step of a rank of a line, at the place `at` from its start.
   Step line_step(bool sums, int at) const {
     const bool first = at == 0;
     const bool last = at == ranks_ - 1;

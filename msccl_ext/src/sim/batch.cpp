@@ -28,7 +28,7 @@ class Keys {
     for (const Gpu& gpu : program.gpus)
       for (const ThreadBlock& tb : gpu.threadblocks)
         for (const Step& s : tb.steps)
-          if (s.count >= 1 && s.count <= kMostMerged) counts_[s.count] = true;
+          if (s.count >= 1 && s.count <= kMostCount) counts_[s.count] = true;
   }
 
   /// `call` must be legal.
@@ -44,14 +44,14 @@ class Keys {
 
  private:
   int most_count() const {
-    for (int count = kMostMerged; count > 1; --count)
+    for (int count = kMostCount; count > 1; --count)
       if (counts_[count]) return count;
     return 1;
   }
 
   int least_part(int merged) const {
     int least = merged;
-    for (int count = 1; count <= kMostMerged; ++count)
+    for (int count = 1; count <= kMostCount; ++count)
       if (counts_[count]) least = std::min(least, count % merged ? count % merged : merged);
     return least;
   }
@@ -69,7 +69,7 @@ class Keys {
   const Program& program_;
   const MachineClass& machine_;
   const StepLoop step_loop_;
-  std::array<bool, kMostMerged + 1> counts_{};
+  std::array<bool, kMostCount + 1> counts_{};
 };
 
 /// Calls that take equally long, by the first of them.

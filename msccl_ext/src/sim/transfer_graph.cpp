@@ -175,7 +175,7 @@ class Compiler {
   void add_step(int block, int position, int sources, const Step& s) {
     const int gpu = graph_.blocks[block].gpu;
     const std::string where = step_name(gpu, graph_.blocks[block].id, position);
-    if (s.count < (s.op == Op::kNop ? 0 : 1) || s.count > kMostMerged)
+    if (s.count < (s.op == Op::kNop ? 0 : 1) || s.count > kMostCount)
       throw InputError(where + ": count is " + std::to_string(s.count) + ", expected 1 to 71");
     for (const int offset : {s.src_offset, s.dst_offset})
       if (offset < -1 || offset > kMostOffset)

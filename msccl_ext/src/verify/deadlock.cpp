@@ -10,7 +10,6 @@
 namespace tuccl {
 namespace {
 
-constexpr int kMostMerged = 71;  ///< Most chunks of one transfer (MSCCL_MAX_COUNT - 1).
 constexpr int kShownEdges = 12;
 constexpr std::int64_t kMostPasses = 65536;  ///< MSCCL_MAX_ITER: flags of later passes repeat.
 
@@ -188,7 +187,7 @@ bool safe(const Flow& flow, int merged) {
 /// transfers only add constraints, so the answer splits 1..71 in two.
 int least_merged(const Flow& flow) {
   int unsafe = 0;
-  int enough = kMostMerged;
+  int enough = kMostCount;
   while (enough - unsafe > 1) {
     const int middle = (unsafe + enough) / 2;
     (safe(flow, middle) ? enough : unsafe) = middle;
@@ -245,7 +244,7 @@ void check_passes(const Flow& flow, Dialect dialect, std::int64_t buffer_bytes, 
 
 std::optional<std::vector<int>> check_deadlock(const Flow& flow, Dialect dialect,
                                                std::int64_t buffer_bytes, Findings& findings) {
-  const TransferGraph whole(flow, kMostMerged);
+  const TransferGraph whole(flow, kMostCount);
   std::vector<int> order = whole.order();
   if (static_cast<int>(order.size()) < whole.size()) {
     const std::vector<int> cycle = whole.cycle(order);

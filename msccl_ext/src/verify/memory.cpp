@@ -10,7 +10,7 @@ constexpr std::size_t kOut = static_cast<std::size_t>(Buffer::kOutput);
 constexpr std::size_t kScratch = static_cast<std::size_t>(Buffer::kScratch);
 
 /// No step reaches a chunk beyond: the largest offset and the largest count.
-constexpr int kReachable = 32767 + 71;
+constexpr int kReachable = 32767 + kMostCount;
 
 }  // namespace
 

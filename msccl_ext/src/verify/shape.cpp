@@ -13,7 +13,6 @@ namespace {
 
 constexpr int kMostNodes = 4095;     ///< Below MAX_NODES: algo, all gpus, own tbs and steps.
 constexpr int kMostChildren = 1024;  ///< MAX_SUBS, which the runtimes do not check.
-constexpr int kMostCount = 71;       ///< MSCCL_MAX_COUNT - 1.
 constexpr int kMostOffset = 32767;   ///< Offsets are int16.
 constexpr int kMostDepTb = 127;      ///< depid is int8.
 constexpr int kOldRcclChannels = 32;
