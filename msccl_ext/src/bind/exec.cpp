@@ -92,7 +92,7 @@ void bind_call(nb::module_& m) {
           "Raise InputError where the call cannot be run at all.");
 }
 
-void bind_result(nb::module_& m) {
+void bind_rank_result(nb::module_& m) {
   nb::class_<RankResult>(m, "RankResult", "What one rank saw of a call.")
       .def_ro("times_us", &RankResult::times_us, "Time in us of each timed run.")
       .def_ro("wrong", &RankResult::wrong, "Wrong elements, over all checked runs.")
@@ -104,7 +104,7 @@ void bind_result(nb::module_& m) {
 
 void bind_exec(nb::module_& m) {
   bind_call(m);
-  bind_result(m);
+  bind_rank_result(m);
   m.def("run_in_threads", &run_alone, "call"_a, "timeout_s"_a = 10.0,
         "Results by rank of `call`, run by threads of this process as ranks.");
   m.def("run_on_data", &run_on_data, "call"_a, "inputs"_a, "timeout_s"_a = 10.0,
