@@ -5,6 +5,7 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -122,9 +123,10 @@ def python_prose(text: str) -> Iterator[str]:
             yield node.value
 
 
-def code_prose(path: Path) -> Iterator[str]:
+@cache
+def code_prose(path: Path) -> tuple[str, ...]:
     text = path.read_text()
-    yield from python_prose(text) if path.suffix == ".py" else C_PROSE.findall(text)
+    return tuple(python_prose(text) if path.suffix == ".py" else C_PROSE.findall(text))
 
 
 def test_code_is_plain_english_in_comments_docstrings_and_messages() -> None:

@@ -76,6 +76,7 @@ def test_a_point_that_the_processors_slow_is_refused(
     assert executor.loads == []
 
 
+@pytest.mark.slow
 def test_bench_and_emulate_take_a_file_of_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,7 +86,7 @@ def check(profile: str, hosts: int, method: str, collective: str, knobs: Knobs, 
 
 
 @pytest.mark.parametrize(
-    "protocol", ["Simple", pytest.param("LL", marks=pytest.mark.slow), "LL128"]
+    "protocol", ["Simple", *(pytest.param(p, marks=pytest.mark.slow) for p in PROTOCOLS[1:])]
 )
 def test_long_runs_end_when_the_whole_walk_does(protocol: str) -> None:
     knobs = Knobs(protocol, 1, 512, SMALL[protocol])

@@ -23,6 +23,8 @@ METHOD_NAMES = (
     "nccl-tree",
     "nccl-p2p",
 )
+# Variants of a method, beside the one without and the one with both of their changes.
+BETWEEN = ("allpairs+any-order", "allpairs+paired")
 PATIENCE_S = 120.0
 RUNNER = Path(__file__).resolve().parents[2] / "build" / "tsan" / "run_calls"
 PARTS = 16  # of the soak's runs of a method, for as many processes as there are
@@ -64,7 +66,13 @@ def all_trials(matrix: ModuleType, covering: ModuleType, method: str, name: str)
     yield from matrix.trials(covering.Covering(factors, random.Random(name)), method)
 
 
-@pytest.mark.parametrize("method", METHOD_NAMES)
+@pytest.mark.parametrize(
+    "method",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in BETWEEN else [])
+        for name in METHOD_NAMES
+    ],
+)
 def test_few_of_all_runs_come_out_right(
     method: str,
     matrix: ModuleType,

@@ -64,6 +64,7 @@ def test_random_fabrics_give_verified_programs_below_the_bound() -> None:
     assert statistics.median(shares) >= 0.95
 
 
+@pytest.mark.slow
 def test_flow_beats_direct_ways_where_ranks_must_pass_on() -> None:
     t = cube_mesh()
     ranked = synthesize_best(

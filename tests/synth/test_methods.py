@@ -289,9 +289,18 @@ LIKE_ANOTHER = {
     *("a100x8-roce", "dgx-1v", "dgx-a100", "dgx-b200", "dgx-h200", "gb200", "ndv5"),
     *("oci-h100", "p4de"),
 }
+# Machines whose programs take longest to make.
+LARGE = ("dgx-2", "l40sx8", "mi300x", "p5")
 
 
-@pytest.mark.parametrize("profile", [name for name in PROFILES if name not in LIKE_ANOTHER])
+@pytest.mark.parametrize(
+    "profile",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in LARGE else [])
+        for name in PROFILES
+        if name not in LIKE_ANOTHER
+    ],
+)
 def test_programs_for_known_machines_verify(profile: str) -> None:
     ranks = {4: 6, 8: 12, 16: 9}[load_profile(profile).ranks]
     fewest_hosts = islice(clusters(profile, ranks), 1)

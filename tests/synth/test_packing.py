@@ -142,8 +142,8 @@ def assert_sound_or_refused(seed: int) -> float | None:
 
 
 def test_random_fabrics_give_verified_programs() -> None:
-    shares = [share for seed in range(100) if (share := assert_sound_or_refused(seed)) is not None]
-    assert len(shares) >= 80
+    shares = [share for seed in range(40) if (share := assert_sound_or_refused(seed)) is not None]
+    assert len(shares) >= 32
     assert statistics.median(shares) >= 0.95
 
 

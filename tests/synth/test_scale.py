@@ -258,6 +258,7 @@ def test_an_all_to_all_with_more_peers_than_blocks_says_so() -> None:
         make_schedule(problem, "hierarchical2")
 
 
+@pytest.mark.slow
 def test_a_program_too_large_to_settle_has_a_time() -> None:
     """Its first pass is dearer than what a simulation watches: the second still gives a pace."""
     t = a100_pod(32)

@@ -44,6 +44,7 @@ def test_four_ranks_do_all_that_gloo_does(job: Job, table: Table) -> None:
     all_well(job(jobs, 4, table(2, 2)))
 
 
+@pytest.mark.slow
 def test_sharded_and_whole_weights_train_as_with_gloo(job: Job, table: Table) -> None:
     all_well(job("training,sharded_training", 4, table(2, 2)))
 
@@ -52,6 +53,7 @@ def test_two_ranks_train_to_the_same_bits(job: Job, table: Table) -> None:
     all_well(job("training,sharded_training,more_operations", 2, table(1, 2, "LL")))
 
 
+@pytest.mark.slow
 def test_stock_hooks_and_habits_of_ddp_do_as_on_gloo(job: Job, table: Table) -> None:
     all_well(job("stock_hooks,ddp_in_use", 2, table(1, 2)))
 
@@ -189,6 +191,7 @@ def test_torchrun_restarts_ranks_that_died(table: Table, tmp_path: Path) -> None
     assert done.stdout.count("RESTARTED 1") == 2
 
 
+@pytest.mark.slow
 def test_tensors_with_gaps_do_as_on_gloo_under_every_mode(job: Job, table: Table) -> None:
     all_well(job("modes,callbacks_that_raise", 4, table(2, 2)))
 
@@ -241,6 +244,7 @@ def test_any_ranks_do_all_that_gloo_does(
     all_well(job("operations,training,order,messages", ranks, table(*layout, protocol)))
 
 
+@pytest.mark.slow
 def test_sub_groups_take_the_table_of_their_size(job: Job, table: Table) -> None:
     outcomes = job("sub_groups", 4, table(2, 2), table(1, 2))
     all_well(outcomes)
@@ -248,6 +252,7 @@ def test_sub_groups_take_the_table_of_their_size(job: Job, table: Table) -> None
     assert "no table is for 3 ranks" not in outcomes[0][1]
 
 
+@pytest.mark.slow
 def test_a_late_peer_is_named_with_its_step(job: Job, table: Table) -> None:
     outcomes = job("late_peer", 3, table(1, 3))
     all_well(outcomes)
@@ -311,6 +316,7 @@ def test_torchrun_on_two_emulated_hosts(table: Table, tmp_path: Path) -> None:
     assert "it was tuned for ranks 0 and 2 on one host" in done.stderr
 
 
+@pytest.mark.slow
 def test_an_interface_that_is_not_there_leaves_all_to_gloo(job: Job, table: Table) -> None:
     outcomes = job("no_table", 2, table(1, 2), TUCCL_SOCKET_IFNAME="none0", GLOO_SOCKET_IFNAME="lo")
     all_well(outcomes)

@@ -30,6 +30,7 @@ def test_sparse_gradients_lose_nothing_and_go_on_bitwise(job: Job, table: Table)
     all_well(job("nothing_is_lost,sparse_training", 4, table(2, 2), **same_everywhere))
 
 
+@pytest.mark.slow
 def test_ratio_and_exchange_follow_gradients_and_network(job: Job, table: Table) -> None:
     pytest.importorskip("scipy")
     all_well(job("controlled_training", 2, table(1, 2)))
@@ -39,6 +40,7 @@ def test_one_rank_needs_no_exchange(job: Job) -> None:
     all_well(job("nothing_is_lost", 1))
 
 
+@pytest.mark.slow
 def test_a_wrong_ratio_ends_all_ranks_with_a_line(job: Job, table: Table) -> None:
     outcomes = job("wrong_ratio", 2, table(1, 2))
     all_well(outcomes)

@@ -64,6 +64,7 @@ def test_a_rank_killed_while_programs_may_change_is_named(
     assert all(re.search(rf"rank {killed} (closed|has left)", told) for told in others), others
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("hosts", "seconds", "why"),
     [
@@ -82,6 +83,7 @@ def test_without_a_table_of_its_shape_all_goes_to_gloo(
     assert [path.name for path in tables.iterdir()] == ["four"]
 
 
+@pytest.mark.slow
 def test_a_damaged_table_beside_others_does_no_harm(job: Job, tables: Path) -> None:
     shutil.copytree(tables / "four", tables / "bad")
     (tables / "bad" / "table.txt").write_text("none")

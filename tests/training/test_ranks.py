@@ -90,6 +90,7 @@ def test_weights_after_twenty_steps_are_those_of_ddp_for_late_gradients_too(
     assert {run.row.kind for run in runs} == {"train"}
 
 
+@pytest.mark.slow
 def test_lossy_hooks_stand_beside_the_dense_row_with_their_loss() -> None:
     methods = ["torch-ddp", "ar-topk-star@1", "ar-topk-var", "lw-topk@0.1", "ms-topk", "powersgd"]
     runs = train_module("mlp", PAIR, methods, steps=1, rounds=1)

@@ -141,6 +141,7 @@ def test_an_interrupt_ends_what_workers_do(
     assert evaluations(tmp_path / "t")
 
 
+@pytest.mark.slow
 def test_a_tune_goes_on_without_a_scheduler_that_is_lost(
     cluster_of_dask: Cluster, topology: Topology, tmp_path: Path
 ) -> None:

@@ -1,5 +1,7 @@
 import math
 
+import pytest
+
 from baseline_searches import RandomSearch
 from tests.tuning.conftest import Surface, small_space
 from tuccl.tuning.searches.convergence import Convergence, divergence
@@ -17,6 +19,7 @@ def regret(search: MracoSearch | RandomSearch, surface: Surface, budget: int) ->
     return math.log(surface.us(search.best) / surface.optimum())
 
 
+@pytest.mark.slow
 def test_it_beats_random_search_on_the_same_budget() -> None:
     for noise, effort in ((0.0, 1), (0.1, 27)):
         ours = [

@@ -57,6 +57,7 @@ def test_the_plugin_chooses_what_was_fastest(machine: Path, tmp_path: Path) -> N
         assert times == sorted(times) and entry.candidates[-1].is_default
 
 
+@pytest.mark.slow
 def test_compare_times_the_plugin_itself(machine: Path, tmp_path: Path) -> None:
     out = tmp_path / "table"
     where = on_fakes(tmp_path)
@@ -219,6 +220,7 @@ def test_a_budget_of_one_tries_one_beside_nccls_own_choice(cluster: Topology) ->
     assert all(row.best_us is None or row.best_us < row.default_us for row in result.tuned)
 
 
+@pytest.mark.slow
 def test_a_policy_of_other_machines_is_followed(cluster: Topology, tmp_path: Path) -> None:
     sizes = [16 << 10, 256 << 10, 4 << 20]
     machines = [load_profile("dgx-h100"), join(load_profile("dgx-h100"), 4)]

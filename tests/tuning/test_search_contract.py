@@ -16,7 +16,12 @@ SPACE = small_space()
 ALL_SEARCHES = SEARCHES | BASELINE_SEARCHES
 
 
-@pytest.fixture(params=sorted(ALL_SEARCHES))
+@pytest.fixture(
+    params=[
+        *sorted(SEARCHES),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in sorted(BASELINE_SEARCHES)),
+    ]
+)
 def kind(request: pytest.FixtureRequest) -> type[Search]:
     kind: type[Search] = ALL_SEARCHES[request.param]
     return kind

@@ -37,7 +37,7 @@ def tuned(out: Path, executor: Stand, topology: Topology, **other: object) -> Co
     return Counter(evaluations(out))
 
 
-@pytest.mark.parametrize("fault", ["crashes", "hangs"])
+@pytest.mark.parametrize("fault", ["crashes", pytest.param("hangs", marks=pytest.mark.slow)])
 def test_workers_and_one_that_dies_give_the_table_of_one_process(
     fault: str, topology: Topology, tmp_path: Path
 ) -> None:
@@ -85,7 +85,9 @@ def uninterrupted(topology: Topology, tmp_path_factory: pytest.TempPathFactory) 
     return folder / "table"
 
 
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "end", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)]
+)
 def test_an_interrupt_or_a_kill_leaves_a_study_to_go_on_with_and_no_process(
     end: signal.Signals, uninterrupted: Path, tmp_path: Path
 ) -> None:
