@@ -23,8 +23,8 @@ import msgspec
 from report import publish
 
 import tuccl
+from tuccl.cli.iterations import percentile
 from tuccl.cli.output import columns
-from tuccl.cli.verbs.iterations import percentile
 from tuccl.emulation import (
     EmulatedExecutor,
     EmulatedSimExecutor,

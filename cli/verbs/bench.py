@@ -23,9 +23,9 @@ from tuccl.cli.arguments import (
     warn_of_nccl,
 )
 from tuccl.cli.executors import add_executor, add_real, real_executor_of
+from tuccl.cli.iterations import add_iterate, print_iterations, print_loads
 from tuccl.cli.output import print_json, say
-from tuccl.cli.verbs.iterations import add_iterate, print_iterations, print_loads
-from tuccl.cli.verbs.recording import (
+from tuccl.cli.recording import (
     add_recording,
     check_recording,
     is_recorded,

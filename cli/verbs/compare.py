@@ -19,10 +19,10 @@ from tuccl.cli.executors import (
     one_run,
     real_executor_of,
 )
+from tuccl.cli.iterations import print_loads
 from tuccl.cli.output import columns, print_json, say, write_text
 from tuccl.cli.progress import Progress
-from tuccl.cli.verbs.iterations import print_loads
-from tuccl.cli.verbs.studies import add_study, studies_of
+from tuccl.cli.studies import add_study, studies_of
 from tuccl.errors import InputError
 from tuccl.groups.job import is_job, load_job
 from tuccl.runtime import (

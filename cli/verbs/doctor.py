@@ -14,9 +14,9 @@ from pathlib import Path
 
 from tuccl import __version__
 from tuccl.cli.arguments import add_json
+from tuccl.cli.log_report import judge_log
 from tuccl.cli.output import print_json
-from tuccl.cli.verbs.log_report import judge_log
-from tuccl.cli.verbs.transports import print_transports
+from tuccl.cli.transports import print_transports
 from tuccl.emulation.netns import check_privilege
 from tuccl.errors import TucclError, Unavailable
 from tuccl.runtime.executors import cuda_devices, find_mpis

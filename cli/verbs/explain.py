@@ -18,7 +18,7 @@ from tuccl.cli.arguments import (
 )
 from tuccl.cli.layouts import ranks_text
 from tuccl.cli.output import columns, print_json, print_json_lines, say, warn
-from tuccl.cli.verbs.studies import add_study, studies_of
+from tuccl.cli.studies import add_study, studies_of
 from tuccl.errors import InputError, Unavailable
 from tuccl.groups.job import JobEntry, JobTables, is_job, load_job
 from tuccl.runtime import Candidate, Entry, LookupTable, load_table, select, table_preferring

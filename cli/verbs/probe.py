@@ -9,8 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 from tuccl.cli.arguments import add_json, topology_of
-from tuccl.cli.output import check_target, print_json, say, warn, write_text
-from tuccl.cli.verbs.joining import (
+from tuccl.cli.joining import (
     add_hosts,
     add_joining,
     answering_hosts,
@@ -19,7 +18,8 @@ from tuccl.cli.verbs.joining import (
     names_of,
     report_fabric,
 )
-from tuccl.cli.verbs.measuring import add_measuring, measure_emulation, measure_topology
+from tuccl.cli.measuring import add_measuring, measure_emulation, measure_topology
+from tuccl.cli.output import check_target, print_json, say, warn, write_text
 from tuccl.errors import InputError
 from tuccl.files import printable_path, read_bounded
 from tuccl.runtime.probing import read_transports

@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tuccl.cli.advice import print_advice
 from tuccl.cli.arguments import topology_of
 from tuccl.cli.output import columns, print_json, say, warn, write_text
-from tuccl.cli.verbs.advice import print_advice
-from tuccl.cli.verbs.emulate import ended_by_signals
-from tuccl.cli.verbs.sparse import print_sparse, ratios_of
-from tuccl.cli.verbs.train_options import (
+from tuccl.cli.sparse import print_sparse, ratios_of
+from tuccl.cli.train_options import (
     add_arguments,
     backends_of,
     check_options,
     methods_of,
     table_of,
 )
+from tuccl.cli.verbs.emulate import ended_by_signals
 from tuccl.errors import InputError
 from tuccl.runtime import Table
 from tuccl.topology import Topology, load_cross_traffic

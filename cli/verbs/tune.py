@@ -33,7 +33,7 @@ from tuccl.cli.layouts import add_layout, calls_of, groups_of, has_layout, ranks
 from tuccl.cli.output import print_json, warn
 from tuccl.cli.progress import Progress
 from tuccl.cli.renamed import search_name
-from tuccl.cli.verbs.tune_output import print_result, tuned_columns
+from tuccl.cli.tune_output import print_result, tuned_columns
 from tuccl.errors import InputError
 from tuccl.runtime import (
     NCCL_VERSION,

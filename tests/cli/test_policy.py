@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tuccl.cli.verbs.tune_output import saturated_line
+from tuccl.cli.tune_output import saturated_line
 from tuccl.tuning import Saturation
 
 Tuccl = Callable[..., Any]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tuccl.cli.arguments import add_json, add_nccl_version
 from tuccl.cli.output import check_target
-from tuccl.cli.verbs.sparse import RATIOS_HELP
+from tuccl.cli.sparse import RATIOS_HELP
 from tuccl.errors import InputError
 from tuccl.runtime import NCCL_VERSION, Table, load_table
 from tuccl.topology import Topology, load_machine

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuccl.cli.output import print_json, write_text
-from tuccl.cli.verbs.train_options import backends_of, methods_of, table_of
+from tuccl.cli.train_options import backends_of, methods_of, table_of
 from tuccl.runtime import NCCL_VERSION, Table, load_table
 from tuccl.topology import Topology, load_machine
 from tuccl.units import format_bytes
