@@ -194,6 +194,11 @@ class _Search:
         Raises:
             Infeasible: it does not fit, or the knobs are not allowed for it.
         """
+        for program in self.programs:
+            # Sketches that differ in links which no method uses give equal schedules.
+            if program.knobs == knobs and program.schedule == schedule:
+                self.programs.append(replace(program, sketch=sketch, seconds=seconds))
+                return self.programs[-1]
         self.work_s += len(schedule.transfers) / _WORK_PER_SECOND
         if not self.candidates.allows(schedule, knobs):
             raise Infeasible(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -62,6 +62,12 @@ class Fabric:
     def capacities(self) -> list[tuple[int, int, int]]:
         """Return (tail, head, rate times `denominator`) of each arc."""
         return [(arc.tail, arc.head, int(arc.rate * self.denominator)) for arc in self.arcs]
+
+    @cached_property
+    def different_rates(self) -> tuple[tuple[Fraction, ...], list[int]]:
+        """Return the rates that occur, and the number of each arc's among them."""
+        number = {rate: kind for kind, rate in enumerate(dict.fromkeys(a.rate for a in self.arcs))}
+        return tuple(number), [number[arc.rate] for arc in self.arcs]
 
     @cached_property
     def reverse(self) -> Fabric:
@@ -262,16 +268,15 @@ def max_min_shares(routes: Sequence[Sequence[int]], rates: Sequence[Fraction]) -
             users[hop].append(number)
     left = list(rates)
     active = {hop: len(numbers) for hop, numbers in users.items()}
-    share = [Fraction(0)] * len(routes)
-    fixed = [False] * len(routes)
+    share: dict[int, Fraction] = {}
     while active:
-        level, narrowest = min((left[hop] / active[hop], hop) for hop in active)
-        for number in users[narrowest]:
-            if fixed[number]:
-                continue
-            share[number], fixed[number] = level, True
-            for hop in routes[number]:
-                left[hop] -= level
-                active[hop] -= 1
+        levels = {hop: left[hop] / number for hop, number in active.items()}
+        level = min(levels.values())
+        full = [hop for hop, reached in levels.items() if reached == level]
+        fixed = {number for hop in full for number in users[hop]} - share.keys()
+        share |= dict.fromkeys(fixed, level)
+        for hop, number in Counter(hop for n in fixed for hop in routes[n]).items():
+            left[hop] -= level * number
+            active[hop] -= number
         active = {hop: number for hop, number in active.items() if number}
-    return share
+    return [share.get(number, Fraction(0)) for number in range(len(routes))]

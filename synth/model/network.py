@@ -136,10 +136,19 @@ class Network:
 
     def busiest_s(self, loads: Sequence[int]) -> Fraction:
         """Return the seconds that the busiest resource takes for its load in chunks of 1 GB."""
+        rates, kinds = self.different_rates
+        most = [0] * len(rates)
+        for load, kind in zip(loads, kinds, strict=True):
+            most[kind] = max(load, most[kind])
         return max(
-            (load / rate for load, rate in zip(loads, self.rates, strict=True)),
-            default=Fraction(0),
+            (load / rate for load, rate in zip(most, rates, strict=True)), default=Fraction(0)
         )
+
+    @cached_property
+    def different_rates(self) -> tuple[tuple[Fraction, ...], list[int]]:
+        """Return the rates that occur, and the number of each resource's among them."""
+        number = {rate: kind for kind, rate in enumerate(dict.fromkeys(self.rates))}
+        return tuple(number), [number[rate] for rate in self.rates]
 
 
 def sketch_network(sketch: Sketch, topology: Topology | None = None) -> Network:

@@ -61,8 +61,11 @@ class TreeProblem:
 
     def scaled_fabric(self, time_s: Fraction) -> list[_Triple]:
         """Return the arcs of the fabric, each with the whole chunks that it carries in a time."""
+        rates, kinds = self.fabric.different_rates
+        chunks = [min(int(rate * time_s), 1 << 40) for rate in rates]
         return [
-            (arc.tail, arc.head, min(int(arc.rate * time_s), 1 << 40)) for arc in self.fabric.arcs
+            (tail, head, chunks[kind])
+            for (tail, head), kind in zip(self.fabric.ends, kinds, strict=True)
         ]
 
     def next_time_s(self, time_s: Fraction) -> Fraction:
@@ -76,7 +79,7 @@ class TreeProblem:
     @cached_property
     def rates(self) -> tuple[Fraction, ...]:
         """Return the different rates of the resources."""
-        return tuple(sorted(set(self.network.rates)))
+        return tuple(sorted(self.network.different_rates[0]))
 
     def ingress_time_s(self) -> Fraction:
         """Return the time that the links into the ranks take at least.
@@ -84,16 +87,16 @@ class TreeProblem:
         Raises:
             Infeasible: no link leads to some rank.
         """
-        ingress = [Fraction(0)] * self.network.ranks
-        for arc in self.fabric.arcs:
-            if arc.head < self.network.ranks:
-                ingress[arc.head] += arc.rate
+        ingress = [0] * self.network.ranks
+        for _, head, rate in self.fabric.capacities:
+            if head < self.network.ranks:
+                ingress[head] += rate
         total = sum(self.chunks_per_root)
         for rank, rate in enumerate(ingress):
             if not rate and total > self.chunks_per_root[rank]:
                 raise Infeasible(f"packing: no link leads to rank {rank}")
         return max(
-            (total - chunks) / rate
+            Fraction((total - chunks) * self.fabric.denominator, rate)
             for chunks, rate in zip(self.chunks_per_root, ingress, strict=True)
             if rate
         )
@@ -159,7 +162,9 @@ def edge_capacities(problem: TreeProblem) -> list[int]:
 def _first_solution(
     problem: TreeProblem, shares: list[Callable[[list[int]], list[int]]], time_s: Fraction
 ) -> list[int] | None:
-    budget = [int(rate * time_s) for rate in problem.network.rates]
+    rates, kinds = problem.network.different_rates
+    chunks = [int(rate * time_s) for rate in rates]
+    budget = [chunks[kind] for kind in kinds]
     return next((c for share in shares if problem.solved_by(c := share(budget))), None)
 
 
@@ -205,15 +210,20 @@ class _FairShare:
         self.network = network
         routes = [network.routes[n] for n in self.pairs]
         self.shares = max_min_shares(routes, network.rates)
+        self.levels = sorted(set(self.shares))
+        # Of the resources that any pair uses, one of each rate.
+        used = {resource for route in network.routes for resource in route}
+        self.paces = {network.rates[resource]: resource for resource in used}
 
     def capacities(self, budget: list[int]) -> list[int]:
         """Return chunks for each pair; no resource carries more than its `budget`."""
         network, left = self.network, list(budget)
         capacities = [0] * len(network.pairs)
         # The time for which fair shares are whole chunks of no resource too many.
-        time_s = max(budget[r] / network.rates[r] for route in network.routes for r in route)
+        time_s = max(budget[resource] / rate for rate, resource in self.paces.items())
+        chunks = {level: int(level * time_s) for level in self.levels}
         for pair, share in zip(self.pairs, self.shares, strict=True):
-            self._add(capacities, left, pair, int(share * time_s))
+            self._add(capacities, left, pair, chunks[share])
         unfilled = self.pairs
         while unfilled:
             unfilled = [pair for pair in unfilled if self._add(capacities, left, pair, 1)]

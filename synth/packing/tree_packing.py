@@ -130,10 +130,12 @@ class TreePacker:
     def utilisation(self, forest: Forest) -> dict[Pair, float]:
         """Return for each pair the load of its busiest resource, relative to the busiest of all."""
         loads, network = self._loads(forest.reduction, forest.broadcast), self.network
-        part = [
-            float(load / rate / forest.busiest_s)
-            for load, rate in zip(loads, network.rates, strict=True)
-        ]
+        rates, kinds = network.different_rates
+        shares = {
+            (load, kind): float(load / rates[kind] / forest.busiest_s)
+            for load, kind in set(zip(loads, kinds, strict=True))
+        }
+        part = [shares[load, kind] for load, kind in zip(loads, kinds, strict=True)]
         return {
             pair: max(part[resource] for resource in route)
             for pair, route in zip(network.pairs, network.routes, strict=True)
