@@ -200,6 +200,16 @@ void nonsense_is_refused() {
   CHECK(!test::refusal([&] { reroute(one_way, {{9, true, true}}, {}); }).empty());
 }
 
+/// Two blocks pass on to each other: each first does what the other waits for.
+void sends_that_others_wait_for_come_first() {
+  const std::vector<BlockSend> sends = {
+      {0, -1, 0.5, {}}, {1, -1, 0.5, {0}}, {1, -1, 0.5, {}}, {0, -1, 0.5, {2}}};
+  CHECK((modulo_order(sends) == std::vector<int>{0, 2, 1, 3}));
+  CHECK(modulo_order({}).empty());
+  CHECK(!test::refusal([] { modulo_order({{0, -1, 1, {0}}}); }).empty());
+  CHECK(!test::refusal([] { modulo_order({{1, -1, 1, {}}}); }).empty());
+}
+
 }  // namespace
 }  // namespace tuccl::packing
 
@@ -210,4 +220,5 @@ int main() {
   tuccl::packing::relays_split_off_leave_every_flow();
   tuccl::packing::rerouted_trees_span_and_stay_shallow();
   tuccl::packing::nonsense_is_refused();
+  tuccl::packing::sends_that_others_wait_for_come_first();
 }

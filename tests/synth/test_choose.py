@@ -6,6 +6,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from tuccl.errors import Infeasible
@@ -52,6 +53,14 @@ def test_an_interrupt_keeps_what_was_found() -> None:
     assert (whole.ended, whole.untried) == ("complete", 0)
     assert len({program.method for program in cut.programs}) == 2
     assert (cut.ended, cut.untried) == ("interrupt", 1)
+
+
+def test_sketches_of_equal_schedules_share_a_program() -> None:
+    sketches = [msgspec.structs.replace(full_mesh(T), name=name) for name in ("one", "other")]
+    candidates = Candidates(sketches, (Knobs("Simple", 1, 512),), ("ring",), (1,))
+    programs = synthesize_best(TARGET, candidates).programs
+    same = [(p.sketch, q.sketch) for p in programs for q in programs if p.program is q.program]
+    assert ("one", "other") in same
 
 
 def test_an_interrupt_before_anything_was_found_is_one() -> None:

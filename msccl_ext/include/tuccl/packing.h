@@ -113,4 +113,18 @@ std::vector<std::vector<int>> route_demands(const Network& network,
 /// routing can beat.
 std::vector<double> flow_duals(int vertices, const std::vector<Arc>& arcs, int ranks, int rounds);
 
+/// A send that goes through a thread block, which sends one at a time.
+struct BlockSend {
+  int block = 0;
+  int sum = -1;            ///< The sum that it adds to, one send after another; -1: none.
+  double duration = 0;     ///< Part of a pass.
+  std::vector<int> after;  ///< Earlier sends that it waits for.
+};
+
+/// The numbers of `sends` in an order by which thread blocks wait little for each other where one
+/// pass over all follows the other. A thread block whose sends span more than a pass, as some come
+/// late, begins later in the next round: as in Rau 1994, but with a window for each thread block,
+/// since it keeps its steps in one order. Throws InputError for sends that wait for later ones.
+std::vector<int> modulo_order(const std::vector<BlockSend>& sends);
+
 }  // namespace tuccl

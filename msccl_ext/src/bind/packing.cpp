@@ -122,6 +122,18 @@ void bind_packing(nb::module_& m) {
       unlocked(), "arcs"_a, "chunks_per_root"_a,
       "Trees over `arcs` between ranks, shallow where possible: `chunks_per_root[r]` from rank r.");
   m.def(
+      "modulo_order",
+      [](const std::vector<std::tuple<int, int, double, std::vector<int>>>& fields) {
+        std::vector<BlockSend> sends;
+        for (const auto& [block, sum, duration, after] : fields)
+          sends.push_back({block, sum, duration, after});
+        return modulo_order(sends);
+      },
+      unlocked(), "sends"_a,
+      "The numbers of sends (thread block, sum that it adds to or -1, part of a pass, earlier "
+      "sends "
+      "that it waits for) in an order by which thread blocks wait little for each other.");
+  m.def(
       "reroute",
       [](const Network& network, const std::vector<DemandFields>& demands, int rounds,
          double target, int reduce_depth, int broadcast_depth) {
