@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from tuccl.planners import distances
-from tuccl.synth.model.network import Network, exact_rate, topology_network
+from tuccl.synth.model.network import Network, distinct, exact_rate, topology_network
 from tuccl.topology import Node, Topology, all_paths, merge_nics
 
 # Arcs into a relay from which on it is one vertex, whatever turns routes take there: this promises
@@ -64,10 +64,9 @@ class Fabric:
         return [(arc.tail, arc.head, int(arc.rate * self.denominator)) for arc in self.arcs]
 
     @cached_property
-    def different_rates(self) -> tuple[tuple[Fraction, ...], list[int]]:
+    def distinct_rates(self) -> tuple[tuple[Fraction, ...], list[int]]:
         """Return the rates that occur, and the number of each arc's among them."""
-        number = {rate: kind for kind, rate in enumerate(dict.fromkeys(a.rate for a in self.arcs))}
-        return tuple(number), [number[arc.rate] for arc in self.arcs]
+        return distinct(arc.rate for arc in self.arcs)
 
     @cached_property
     def reverse(self) -> Fabric:

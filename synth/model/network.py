@@ -6,7 +6,7 @@ that can be compared and hashed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -136,7 +136,7 @@ class Network:
 
     def busiest_s(self, loads: Sequence[int]) -> Fraction:
         """Return the seconds that the busiest resource takes for its load in chunks of 1 GB."""
-        rates, kinds = self.different_rates
+        rates, kinds = self.distinct_rates
         most = [0] * len(rates)
         for load, kind in zip(loads, kinds, strict=True):
             most[kind] = max(load, most[kind])
@@ -145,10 +145,9 @@ class Network:
         )
 
     @cached_property
-    def different_rates(self) -> tuple[tuple[Fraction, ...], list[int]]:
+    def distinct_rates(self) -> tuple[tuple[Fraction, ...], list[int]]:
         """Return the rates that occur, and the number of each resource's among them."""
-        number = {rate: kind for kind, rate in enumerate(dict.fromkeys(self.rates))}
-        return tuple(number), [number[rate] for rate in self.rates]
+        return distinct(self.rates)
 
 
 def sketch_network(sketch: Sketch, topology: Topology | None = None) -> Network:
@@ -225,6 +224,17 @@ def _shared_names(sketch: Sketch, link: LogicalLink) -> list[str]:
         if link.src in ranks and link.dst in ranks
         for way, rank in (("from", link.src), ("to", link.dst))
     ]
+
+
+def distinct(rates: Iterable[Fraction]) -> tuple[tuple[Fraction, ...], list[int]]:
+    """Return the rates that occur, and the number of each one among them: machines have few.
+
+    >>> distinct([Fraction(2), Fraction(5), Fraction(2)])
+    ((Fraction(2, 1), Fraction(5, 1)), [0, 1, 0])
+    """
+    number: dict[Fraction, int] = {}
+    kinds = [number.setdefault(rate, len(number)) for rate in rates]
+    return tuple(number), kinds
 
 
 def exact_rate(bandwidth: float) -> Fraction:

@@ -61,7 +61,7 @@ class TreeProblem:
 
     def scaled_fabric(self, time_s: Fraction) -> list[_Triple]:
         """Return the arcs of the fabric, each with the whole chunks that it carries in a time."""
-        rates, kinds = self.fabric.different_rates
+        rates, kinds = self.fabric.distinct_rates
         chunks = [min(int(rate * time_s), 1 << 40) for rate in rates]
         return [
             (tail, head, chunks[kind])
@@ -79,7 +79,7 @@ class TreeProblem:
     @cached_property
     def rates(self) -> tuple[Fraction, ...]:
         """Return the different rates of the resources."""
-        return tuple(sorted(self.network.different_rates[0]))
+        return tuple(sorted(self.network.distinct_rates[0]))
 
     def ingress_time_s(self) -> Fraction:
         """Return the time that the links into the ranks take at least.
@@ -162,7 +162,7 @@ def edge_capacities(problem: TreeProblem) -> list[int]:
 def _first_solution(
     problem: TreeProblem, shares: list[Callable[[list[int]], list[int]]], time_s: Fraction
 ) -> list[int] | None:
-    rates, kinds = problem.network.different_rates
+    rates, kinds = problem.network.distinct_rates
     chunks = [int(rate * time_s) for rate in rates]
     budget = [chunks[kind] for kind in kinds]
     return next((c for share in shares if problem.solved_by(c := share(budget))), None)
@@ -213,14 +213,14 @@ class _FairShare:
         self.levels = sorted(set(self.shares))
         # Of the resources that any pair uses, one of each rate.
         used = {resource for route in network.routes for resource in route}
-        self.paces = {network.rates[resource]: resource for resource in used}
+        self.resource_of_rate = {network.rates[resource]: resource for resource in used}
 
     def capacities(self, budget: list[int]) -> list[int]:
         """Return chunks for each pair; no resource carries more than its `budget`."""
         network, left = self.network, list(budget)
         capacities = [0] * len(network.pairs)
         # The time for which fair shares are whole chunks of no resource too many.
-        time_s = max(budget[resource] / rate for rate, resource in self.paces.items())
+        time_s = max(budget[resource] / rate for rate, resource in self.resource_of_rate.items())
         chunks = {level: int(level * time_s) for level in self.levels}
         for pair, share in zip(self.pairs, self.shares, strict=True):
             self._add(capacities, left, pair, chunks[share])

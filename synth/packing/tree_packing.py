@@ -130,7 +130,7 @@ class TreePacker:
     def utilisation(self, forest: Forest) -> dict[Pair, float]:
         """Return for each pair the load of its busiest resource, relative to the busiest of all."""
         loads, network = self._loads(forest.reduction, forest.broadcast), self.network
-        rates, kinds = network.different_rates
+        rates, kinds = network.distinct_rates
         shares = {
             (load, kind): float(load / rates[kind] / forest.busiest_s)
             for load, kind in set(zip(loads, kinds, strict=True))
