@@ -85,6 +85,7 @@ docs: setup
 
 setup: | $(UV)
 	@sh scripts/system-packages
+	$(if $(wildcard build/native/live),,@echo "building the native library: about five minutes on two cores, the first time")
 	$(UV) sync -q --inexact --all-extras $(if $(wildcard build/native/live),,--reinstall-package tuccl)
 
 # Both MPIs for the tests, from Debian or, without its packages, from PyPI into .venv.

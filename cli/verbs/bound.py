@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the bound of each collective."""
     topology = topology_of(args.topology)
     rows = []
-    for name in collectives_of(args.collective) if args.collective else COLLECTIVES:
+    for name in COLLECTIVES if args.collective is None else collectives_of(args.collective):
         call = Collective(name, topology.ranks, args.root)
         bound, in_switches = bound_of(topology, call), bound_of(topology, call, "switches")
         rows.append(

@@ -90,8 +90,12 @@ def run(args: argparse.Namespace) -> int:
     warn_of_nccl(args.nccl_version)
     if is_job(args.table):
         return compare_job(args)
+    if args.idle and not args.cross:
+        raise InputError("--idle: a table to compare under --cross; name the cross traffic")
+    if args.study and not args.report:
+        raise InputError("--study: what --report draws the search from; name the page")
     stored = load_table(Path(args.table))
-    sizes = sizes_of(args.size) if args.size else None
+    sizes = None if args.size is None else sizes_of(args.size)
     if args.cross and args.on == "sim":
         return compare_cross(args, stored, sizes)
     with ExitStack() as stack:

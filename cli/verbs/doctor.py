@@ -227,8 +227,8 @@ def machine() -> list[Check]:
         ),
         Check(
             "NCCL's model",
-            f"{nccl_versions()[0]} to {nccl_release('newest')}; without symmetric windows, copy "
-            "engines, CollNet, PAT (docs/reference/nccl.md)",
+            f"{nccl_versions()[0]} to {nccl_release('newest')}, which stands for 2.32 too; without "
+            "symmetric windows, copy engines, CollNet, PAT (docs/reference/nccl.md)",
             "the baseline nccl in the simulator",
             "",
         ),

@@ -59,7 +59,9 @@ def run(args: argparse.Namespace) -> int:
     if args.study is not None and args.size is None:
         raise InputError("--study: expected -c COLL and -s SIZE, one call")
     folder = Path(args.table)
-    if args.rank is not None or is_job(folder):
+    if args.rank is not None and not is_job(folder):
+        raise InputError(f"--rank: {folder} holds no tables of a job's groups (tune --layout)")
+    if is_job(folder):
         return explain_rank(args, load_job(folder))
     loaded = load_table(folder)
     table = loaded.lookup

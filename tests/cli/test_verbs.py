@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tuccl.synth import COLLECTIVES
+from tuccl.topology import load_profile, save_topology
 
 Tuccl = Callable[..., Any]
 
@@ -413,3 +414,30 @@ def test_doctor_fits_the_terminal(
     assert not [x for x in lines if len(x) > width and len(x.split("  ")[-1].split()) > 1]
     assert sum(len(line) > width for line in lines) < len(lines) / 4  # paths stay whole
     assert lines[0].startswith("found     tuccl ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("compare", "table", "--idle", "nope"), "--idle: a table to compare under --cross"),
+        (("compare", "table", "--study", "nope"), "--study: what --report draws"),
+        (("compare", "table", "-s", ""), "size"),
+        (("explain", "table", "--rank", "3"), "holds no tables of a job's groups"),
+    ],
+)
+def test_arguments_that_would_have_no_effect_are_refused(
+    tuccl: Tuccl, work: Path, arguments: tuple[str, ...], reason: str
+) -> None:
+    verb, table, *rest = arguments
+    result = tuccl(verb, work / table, *rest)
+    assert result.code == 2
+    assert reason in result.err and len(result.err.splitlines()) == 1
+
+
+def test_an_empty_name_and_a_file_of_another_kind_are_refused(tuccl: Tuccl, tmp_path: Path) -> None:
+    (tmp_path / "empty.json").write_text("{}")
+    refused = tuccl("bound", tmp_path / "empty.json")
+    assert refused.code == 2
+    assert "missing required field" in refused.err and "not readable" not in refused.err
+    save_topology(load_profile("v100x4"), machine := tmp_path / "machine.json")
+    assert tuccl("bound", machine, "-c", "").code == 2

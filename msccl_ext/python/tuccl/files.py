@@ -103,11 +103,17 @@ def decode_reason(error: Exception, kind: type[object]) -> str:
 
     >>> decode_reason(ValueError("Expected `int`, got `str` - at `$.ranks`"), dict)
     '$.ranks: Expected `int`, got `str`'
+    >>> decode_reason(msgspec.ValidationError("Object missing required field `name`"), dict)
+    'Object missing required field `name`'
     """
     # The last one: a key of the user's own may hold the same words.
     what, _, where = _printable(str(error)).rpartition(" - at ")
-    if not what:
-        return f"not readable as JSON: {where[:200]}"
+    if not what:  # the whole of it: no path is named
+        return (
+            where[:200]
+            if isinstance(error, msgspec.ValidationError)
+            else f"not readable as JSON: {where[:200]}"
+        )
     where = where.strip("`")
     if value := re.fullmatch("Invalid enum value '(.*)'", what):
         allowed = [str(v) for part in _types_at(kind, where) for v in getattr(part, "values", ())]
