@@ -175,7 +175,16 @@ def fitting_table(folder: Path, here: JobContext) -> str:
 def one_of_several(
     args: argparse.Namespace, whole: Topology | None, here: JobContext | None
 ) -> tuple[Table | None, str]:
-    """Return that of several tables which is for the machine as it is, and notes, or why none."""
+    """Return that of several tables which is for the machine as it is, and notes, or why none.
+
+    Raises:
+        InputError: the folder has no tables at all.
+    """
+    if not any(Path(args.table).glob("*/table.json")):
+        raise InputError(
+            f"{printable_path(args.table)}: holds no table; expected one that `tuccl tune` wrote, "
+            "or a folder of several"
+        )
     others = {"mscclpp", "nccl"} if args.cuda or args.scheduler else {"mscclpp"}
     listed = args.hosts or os.environ.get("SLURM_JOB_NODELIST")
     hosts = hosts_of(listed) if listed else ()

@@ -434,6 +434,12 @@ def test_arguments_that_would_have_no_effect_are_refused(
     assert reason in result.err and len(result.err.splitlines()) == 1
 
 
+def test_a_folder_without_a_table_starts_no_job(tuccl: Tuccl, tmp_path: Path) -> None:
+    result = tuccl("run", "--table", tmp_path, "--", "true")
+    assert result.code == 2
+    assert "holds no table" in result.err and len(result.err.splitlines()) == 1
+
+
 def test_an_empty_name_and_a_file_of_another_kind_are_refused(tuccl: Tuccl, tmp_path: Path) -> None:
     (tmp_path / "empty.json").write_text("{}")
     refused = tuccl("bound", tmp_path / "empty.json")
