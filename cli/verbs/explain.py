@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("--study: expected -c COLL and -s SIZE, one call")
     folder = Path(args.table)
     if args.rank is not None and not is_job(folder):
-        raise InputError(f"--rank: {folder} holds no tables of a job's groups (tune --layout)")
+        raise InputError(f"--rank: no job.json in {folder}; name a job's tables (tune --layout)")
     if is_job(folder):
         return explain_rank(args, load_job(folder))
     loaded = load_table(folder)

@@ -422,7 +422,7 @@ def test_doctor_fits_the_terminal(
         (("compare", "table", "--idle", "nope"), "--idle: a table to compare under --cross"),
         (("compare", "table", "--study", "nope"), "--study: what --report draws"),
         (("compare", "table", "-s", ""), "size"),
-        (("explain", "table", "--rank", "3"), "holds no tables of a job's groups"),
+        (("explain", "table", "--rank", "3"), "no job.json in"),
     ],
 )
 def test_arguments_that_would_have_no_effect_are_refused(
