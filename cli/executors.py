@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from tuccl import emulation, runtime
 from tuccl.cli.arguments import add_launch_mode
-from tuccl.cli.output import warn
-from tuccl.cli.verbs.emulate import (
+from tuccl.cli.emulation import (
     add_queue,
     add_scale,
     ended_by_signals,
     introduce,
     queue_of,
 )
+from tuccl.cli.output import warn
 from tuccl.errors import InputError
 from tuccl.runtime.executors import Scenario, ScenarioExecutor
 from tuccl.runtime.executors.mpi_launch import usual_launch

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tuccl.cli.emulation import ended_by_signals
 from tuccl.cli.output import print_json, warn
-from tuccl.cli.verbs.emulate import ended_by_signals
 from tuccl.errors import InputError
 from tuccl.runtime.jobs import HOST_LAUNCHERS, HOST_TOOLS
 from tuccl.topology import Fabric, Topology, join_hosts, read_fabric

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuccl.cli.arguments import topology_of
+from tuccl.cli.emulation import ended_by_signals, introduce
 from tuccl.cli.output import check_target, say, warn
 from tuccl.cli.progress import Progress
-from tuccl.cli.verbs.emulate import ended_by_signals, introduce
 from tuccl.errors import InputError
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ def print_transports(
     if sum(each is not None for each in (enter, pids, regime)) > 1:
         raise InputError("--enter, --pids, --regime: expected one of them")
     if regime is not None:
-        from tuccl.cli.verbs.emulate import ended_by_signals
+        from tuccl.cli.emulation import ended_by_signals
         from tuccl.emulation import Cells
 
         with ended_by_signals(), Cells(regime, ranks) as cells:

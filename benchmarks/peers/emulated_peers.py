@@ -23,8 +23,8 @@ import msgspec
 from tcp_flows import link_rates
 
 from peer_report import NamedProgram, PeerRow, peer_report, peer_text
+from tuccl.cli.emulation import ended_by_signals
 from tuccl.cli.output import columns
-from tuccl.cli.verbs.emulate import ended_by_signals
 from tuccl.emulation import Emulation
 from tuccl.emulation.executor import EmulatedExecutor
 from tuccl.errors import Infeasible, TucclError

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from tuccl.cli.arguments import add_json, topology_of
+from tuccl.cli.emulation import add_queue, add_scale, ended_by_signals, introduce, queue_of
 from tuccl.cli.output import columns, print_json, say
 from tuccl.errors import InputError, TucclError
 from tuccl.topology import load_cross_traffic
-from tuccl.units import parse_size
 
 if TYPE_CHECKING:
     from tuccl.emulation import Emulation
@@ -78,31 +75,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="-- CMD",
         help="command that the first host runs",
     )
-
-
-def add_scale(parser: argparse.ArgumentParser) -> None:
-    """Add ``--scale``."""
-    parser.add_argument(
-        "--scale",
-        type=float,
-        metavar="F",
-        help="ratio of emulated to nominal link rates (default: the fastest NIC at 1 Gb/s)",
-    )
-
-
-def add_queue(parser: argparse.ArgumentParser, where: str = "") -> None:
-    """Add ``--queue``, which holds ``where``."""
-    parser.add_argument(
-        "--queue",
-        metavar="SIZE",
-        help=f"{where}lose what is beyond so many bytes at a port, TCP being Cubic (default: lose "
-        "nothing)",
-    )
-
-
-def queue_of(args: argparse.Namespace) -> int:
-    """Return the bytes of ``--queue``, 0 without."""
-    return parse_size(args.queue) if args.queue else 0
 
 
 def run(args: argparse.Namespace) -> int:
@@ -206,13 +178,6 @@ def bits_of(mbps: str) -> float:
         raise InputError(f"rate {mbps[:40]!r}: expected a number of Mb/s") from None
 
 
-def introduce(emulation: Emulation) -> None:
-    """Print the emulations that were cleared and the one that was built."""
-    for name in emulation.cleared:
-        say(f"cleared the remains of emulation {name}")
-    say(f"emulation {emulation.id}: {emulation.label}")
-
-
 def print_running(*, as_json: bool) -> int:
     """Print the running emulations and the rates of their links."""
     from tuccl.emulation import running_emulations
@@ -226,18 +191,3 @@ def print_running(*, as_json: bool) -> int:
         rows = [[p.src, p.dst, p.rate_bps / 1e6, p.nominal_bps / 1e6] for p in found.plan.ports]
         print(columns(["from", "to", "Mb/s", "nominal"], rows))
     return 0
-
-
-@contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """Let termination and a lost terminal unwind like an interrupt: all is taken down."""
-
-    def end(number: int, _: FrameType | None) -> NoReturn:
-        sys.exit(128 + number)
-
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -31,6 +31,7 @@ from tuccl.runtime.jobs.launch import window_notes
 from tuccl.runtime.probing import read_transports
 from tuccl.runtime.table import in_use
 from tuccl.runtime.table.context import JobContext
+from tuccl.runtime.table.store import JSON_NAME
 from tuccl.topology import Topology, differences
 
 # Of an older run in this shell: they would load another table with, or after, this one.
@@ -162,7 +163,7 @@ def context_here(file: str) -> JobContext:
 
 def fitting_table(folder: Path, here: JobContext) -> str:
     """Return which table beside ``folder`` is for the job's ranks, as the end of a sentence."""
-    for file in sorted(folder.resolve().parent.glob("*/table.json")):
+    for file in sorted(folder.resolve().parent.glob(f"*/{JSON_NAME}")):
         try:
             context = load_table(file.parent).lookup.context
         except (InputError, OSError):

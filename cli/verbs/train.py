@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tuccl.cli.advice import print_advice
 from tuccl.cli.arguments import topology_of
+from tuccl.cli.emulation import ended_by_signals
 from tuccl.cli.output import columns, print_json, say, warn, write_text
 from tuccl.cli.sparse import print_sparse, ratios_of
 from tuccl.cli.train_options import (
@@ -19,7 +20,6 @@ from tuccl.cli.train_options import (
     methods_of,
     table_of,
 )
-from tuccl.cli.verbs.emulate import ended_by_signals
 from tuccl.errors import InputError
 from tuccl.runtime import Table
 from tuccl.topology import Topology, load_cross_traffic

@@ -1,6 +1,7 @@
 // Trees fit into the arcs and span; relays split off leave every rank its flow; rerouted trees keep
 // their limits: on random networks, by counting.
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <random>
@@ -208,6 +209,7 @@ void sends_that_others_wait_for_come_first() {
   CHECK(modulo_order({}).empty());
   CHECK(!test::refusal([] { modulo_order({{0, -1, 1, {0}}}); }).empty());
   CHECK(!test::refusal([] { modulo_order({{1, -1, 1, {}}}); }).empty());
+  CHECK(!test::refusal([] { modulo_order({{0, -1, std::nan(""), {}}}); }).empty());
 }
 
 }  // namespace

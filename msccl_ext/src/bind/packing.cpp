@@ -130,8 +130,7 @@ void bind_packing(nb::module_& m) {
         return modulo_order(sends);
       },
       unlocked(), "sends"_a,
-      "The numbers of sends (thread block, sum that it adds to or -1, part of a pass, earlier "
-      "sends "
+      "Numbers of sends (thread block, sum that it adds to or -1, part of a pass, earlier sends "
       "that it waits for) in an order by which thread blocks wait little for each other.");
   m.def(
       "reroute",

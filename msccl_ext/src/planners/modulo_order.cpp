@@ -1,5 +1,6 @@
 // Modulo scheduling: the order of sends where passes over them follow each other.
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <numeric>
@@ -88,9 +89,10 @@ void check(const std::vector<BlockSend>& sends) {
     const BlockSend& send = sends[n];
     const auto earlier = [n](int other) { return other >= 0 && other < n; };
     if (send.block < 0 || send.block >= count || send.sum < -1 || send.sum >= count ||
+        !(send.duration >= 0) || !std::isfinite(send.duration) ||
         !std::all_of(send.after.begin(), send.after.end(), earlier))
       throw InputError("send " + std::to_string(n) +
-                       ": expected a block, a sum and earlier sends, by number");
+                       ": expected a block, a sum and earlier sends by number, and a duration");
   }
 }
 
