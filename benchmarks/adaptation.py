@@ -186,8 +186,8 @@ def slow_down(emulation: Emulation, share: float) -> None:
     """Give host 0's link a share of its rate, both ways."""
     from tuccl.emulation import set_rate
 
-    nic = emulation.plan.hosts[0].nics[0].id
-    for port in emulation.plan.ports:
+    nic = emulation.cluster.hosts[0].nics[0].id
+    for port in emulation.cluster.ports:
         if nic in (port.src, port.dst):
             set_rate(port.src, port.dst, MBPS * 1e6 * share, emulation.id)
 

@@ -80,7 +80,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name, methods in TABLES.items():
             table_of(Path(folder, name), name, topology, methods, 1, 1 << 16)
-        nominal = Emulation(topology).plan.latencies[0].latency_us
+        nominal = Emulation(topology).cluster.latencies[0].latency_us
         with Emulation(topology, latency_scale=ALPHA_US / nominal) as emulation:
             run(emulation, folder, todo, args)
 
@@ -100,7 +100,7 @@ def run(
         "OMP_NUM_THREADS": "1",
     }
     command = [sys.executable, __file__, "--models", args.models, "--rounds", str(args.rounds)]
-    print(f"# {RANKS} ranks, {emulation.plan.name}, {ALPHA_US:g} us, {os.cpu_count()} cores")
+    print(f"# {RANKS} ranks, {emulation.cluster.name}, {ALPHA_US:g} us, {os.cpu_count()} cores")
     sys.stdout.flush()
     output = subprocess.PIPE
     ranks = [
@@ -114,7 +114,7 @@ def run(
     ]
     try:
         for number, (_, _, mbps) in enumerate(todo):
-            for port in emulation.plan.ports:
+            for port in emulation.cluster.ports:
                 set_rate(port.src, port.dst, mbps * 1e6, emulation.id)
             Path(folder, f"shaped-{number}").touch()
             wait_for(Path(folder, f"done-{number}"), ranks)

@@ -29,8 +29,8 @@ from tuccl.emulation import (
     EmulatedExecutor,
     EmulatedSimExecutor,
     Emulation,
+    emulated_cluster,
     emulated_topology,
-    plan_emulation,
 )
 from tuccl.emulation.cross_traffic import EmulatedTraffic
 from tuccl.errors import InputError
@@ -302,7 +302,7 @@ def main() -> None:
 
 def emulated(topology: Topology) -> Topology:
     """Return the topology with its emulated rates."""
-    return emulated_topology(topology, plan_emulation(topology, SCALE))
+    return emulated_topology(topology, emulated_cluster(topology, SCALE))
 
 
 if __name__ == "__main__":

@@ -233,7 +233,7 @@ class Trials:
         own = {**os.environ, **emulation.environment, "OMP_NUM_THREADS": "1"}
         self.hosts = [
             Host(host.name, emulation.prefix(number), own)
-            for number, host in enumerate(emulation.plan.hosts)
+            for number, host in enumerate(emulation.cluster.hosts)
         ]
         self.counts: Counter[str] = Counter()
         self.known = 0  # derived tables in the folder
@@ -278,7 +278,7 @@ class Trials:
     def set_nic(self, host: Host, divisor: int) -> None:
         """Set the rate of a host's NIC, both ways."""
         nic = self.topology.nics_of(host.name)[0]
-        for port in self.emulation.plan.ports:
+        for port in self.emulation.cluster.ports:
             if nic in (port.src, port.dst):
                 set_rate(port.src, port.dst, MBPS * 1e6 / divisor, self.emulation.id)
 

@@ -22,7 +22,7 @@ from statistics import fmean, median
 import msgspec
 from report import publish
 
-from tuccl.emulation import Emulation, emulated_network, emulated_topology, plan_emulation
+from tuccl.emulation import Emulation, emulated_cluster, emulated_network, emulated_topology
 from tuccl.emulation.executor import EmulatedExecutor
 from tuccl.errors import Infeasible
 from tuccl.eval import Trial, fit
@@ -173,7 +173,7 @@ def trials(runs: list[Run]) -> list[Trial]:
     out = []
     for cluster in dict.fromkeys(run.cluster for run in runs):
         topology, scale = CLUSTERS[cluster]
-        emulated = emulated_topology(topology, plan_emulation(topology, scale))
+        emulated = emulated_topology(topology, emulated_cluster(topology, scale))
         cases = tuple(
             emulated_case(Case(parse_xml(r.program, r.method), Knobs(r.protocol), r.nbytes, r.us))
             for r in runs

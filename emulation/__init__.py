@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 from tuccl.lazy import make_lazy
 
 if TYPE_CHECKING:
+    from tuccl.emulation.cluster import emulated_cluster
     from tuccl.emulation.cross_executor import CrossExecutor
     from tuccl.emulation.emulated_topology import emulated_network, emulated_topology
     from tuccl.emulation.emulation import Emulation, running_emulations, set_rate
     from tuccl.emulation.executor import EmulatedExecutor
-    from tuccl.emulation.plan import plan_emulation
     from tuccl.emulation.probing import (
         emulated_endpoints,
         emulated_prober,
@@ -26,11 +26,11 @@ __all__ = [
     "EmulatedSimExecutor",
     "Emulation",
     "as_run_on_cpus",
+    "emulated_cluster",
     "emulated_endpoints",
     "emulated_network",
     "emulated_prober",
     "emulated_topology",
-    "plan_emulation",
     "running_emulations",
     "set_rate",
     "unprobed_topology",

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
+from tuccl.emulation.cluster import FABRIC, EmulatedCluster, EmulatedHost, Port
 from tuccl.emulation.netns import batch, set_controls
-from tuccl.emulation.plan import FABRIC, EmulatedHost, EmulationPlan, Port
 
 _BURST_S = 1e-3  # a bucket holds what the link carries in that time, within the bounds
 _LEAST_BURST, _USUAL_BURST = 20_000, 64_000
@@ -44,19 +44,19 @@ _UNFILTERED = {
 _TABLE = 100  # a routing table for each NIC
 
 
-def connect(plan: EmulationPlan, spaces: Mapping[str, str]) -> None:
+def connect(cluster: EmulatedCluster, spaces: Mapping[str, str]) -> None:
     """Make the bridges, the links between namespaces, and the fixed paths through the bridges.
 
     Bridges learn nothing and flood nothing: so a fabric may have several paths, and loops.
     """
     if _FILTERS.is_dir():
         set_controls(spaces[FABRIC], _UNFILTERED)
-    bridge = {switch: f"s{number}" for number, switch in enumerate(plan.switches)}
+    bridge = {switch: f"s{number}" for number, switch in enumerate(cluster.switches)}
     by_space: dict[str, list[str]] = defaultdict(list)
     for name in bridge.values():
         lines = [f"link add {name} type bridge stp_state 0 mcast_snooping 0"]
         by_space[FABRIC] += [*lines, f"link set {name} addrgenmode none mtu {_MTU} up"]
-    every_port = (*plan.ports, *plan.outside_ports)
+    every_port = (*cluster.ports, *cluster.outside_ports)
     for near, far in zip(every_port[::2], every_port[1::2], strict=True):
         peer = f"peer name {far.device} netns {spaces[far.space]}"
         by_space[near.space].append(f"link add {near.device} type veth {peer}")
@@ -75,91 +75,91 @@ def connect(plan: EmulationPlan, spaces: Mapping[str, str]) -> None:
     )
     quiet = "learning off flood off mcast_flood off bcast_flood off"
     device = {(p.src, p.dst): p.device for p in bridge_ports}
-    nics = plan.all_nics
+    nics = cluster.all_nics
     batch(
         "bridge",
         spaces[FABRIC],
         [f"link set dev {p.device} {quiet}" for p in bridge_ports]
         + [
             f"fdb replace {nics[nic].mac} dev {device[switch, next_node]} master static"
-            for switch, nic, next_node in plan.forwarding
+            for switch, nic, next_node in cluster.forwarding
         ],
     )
 
 
-def address(plan: EmulationPlan, host: EmulatedHost, space: str) -> None:
+def address(cluster: EmulatedCluster, host: EmulatedHost, space: str) -> None:
     """Give a host's NICs their addresses, fixed neighbours, and a table each.
 
     Packets from a NIC's address leave by that NIC, whichever NIC they are for. They reach its
     queue as large as its bucket bears, since each costs the processors the same.
     """
-    nics = plan.all_nics
-    rates = {port.src: port.rate_bps for port in plan.ports}
+    nics = cluster.all_nics
+    rates = {port.src: port.rate_bps for port in cluster.ports}
     slowest = min(rates.values())  # a host outside the job has no queue of its own
-    bits = 16 if host in plan.outside else 24
+    bits = 16 if host in cluster.outside else 24
     lines = []
     for nic in host.nics:
         lines += [
             f"link set {nic.device} address {nic.mac} addrgenmode none mtu {_MTU}",
             f"link set {nic.device} gso_max_size {_largest_packet(rates.get(nic.id, slowest))}",
-            *_addressed(plan, nic.device, nic.address, bits),
+            *_addressed(cluster, nic.device, nic.address, bits),
         ]
         lines += [
             f"neigh replace {nics[peer].address} lladdr {nics[peer].mac} dev {nic.device} "
             f"nud permanent"
-            for src, peer in (*plan.reaches, *plan.outside_reaches)
+            for src, peer in (*cluster.reaches, *cluster.outside_reaches)
             if src == nic.id
         ]
-    for rail, device in _other_rails(plan, host).items():
+    for rail, device in _other_rails(cluster, host).items():
         lines.append(f"route add 10.77.{rail}.0/24 dev {device}")
     for number, nic in enumerate(host.nics, _TABLE):
-        lines.append(f"route add 10.77.0.0/16 dev {nic.device} table {number}{_tcp_of(plan)}")
+        lines.append(f"route add 10.77.0.0/16 dev {nic.device} table {number}{_tcp_of(cluster)}")
         lines.append(f"rule add from {nic.address} table {number}")
-    set_controls(space, _controls(plan))
+    set_controls(space, _controls(cluster))
     batch("ip", space, lines)
 
 
-def _controls(plan: EmulationPlan) -> dict[str, str]:
-    return _CONTROLS | (_LOSSY if plan.queue_bytes else _SHARED if plan.control else {})
+def _controls(cluster: EmulatedCluster) -> dict[str, str]:
+    return _CONTROLS | (_LOSSY if cluster.queue_bytes else _SHARED if cluster.control else {})
 
 
-def _tcp_of(plan: EmulationPlan) -> str:
+def _tcp_of(cluster: EmulatedCluster) -> str:
     """Return what a route says of the TCP over it."""
-    return _LOSSY_ROUTE if plan.queue_bytes else ""
+    return _LOSSY_ROUTE if cluster.queue_bytes else ""
 
 
-def _addressed(plan: EmulationPlan, device: str, address: str, bits: int) -> list[str]:
+def _addressed(cluster: EmulatedCluster, device: str, address: str, bits: int) -> list[str]:
     """Return what gives a device its address and a route to its subnet, and starts it."""
     subnet = ip_interface(f"{address}/{bits}").network
     return [
         f"addr add {address}/{bits} dev {device} noprefixroute",
         f"link set {device} up",
-        f"route add {subnet} dev {device} src {address}{_tcp_of(plan)}",
+        f"route add {subnet} dev {device} src {address}{_tcp_of(cluster)}",
     ]
 
 
-def join_control(plan: EmulationPlan, spaces: Mapping[str, str]) -> None:
-    """Join the namespaces `CONTROL` by a link for each of the plan's control rates."""
+def join_control(cluster: EmulatedCluster, spaces: Mapping[str, str]) -> None:
+    """Join the namespaces `CONTROL` by a link for each of the cluster's control rates."""
     near, far = (spaces[ending] for ending in CONTROL)
     for space in (near, far):
-        set_controls(space, _controls(plan))
+        set_controls(space, _controls(cluster))
     batch(
         "ip",
         near,
-        (f"link add {p.device} type veth peer {p.device} netns {far}" for p in plan.control),
+        (f"link add {p.device} type veth peer {p.device} netns {far}" for p in cluster.control),
     )
     for side, space in enumerate((near, far)):
         lines: list[str] = []
-        for number, port in enumerate(plan.control):
+        for number, port in enumerate(cluster.control):
             lines += [
                 f"link set {port.device} addrgenmode none mtu {_MTU}",
                 f"link set {port.device} gso_max_size {_largest_packet(port.rate_bps)}",
-                *_addressed(plan, port.device, control_address(number, side), 24),
+                *_addressed(cluster, port.device, control_address(number, side), 24),
             ]
         batch("ip", space, lines)
     for ending in CONTROL:
-        ports = [msgspec.structs.replace(port, space=ending) for port in plan.control]
-        shape(ports, spaces, plan.queue_bytes)
+        ports = [msgspec.structs.replace(port, space=ending) for port in cluster.control]
+        shape(ports, spaces, cluster.queue_bytes)
 
 
 def control_address(control: int, side: int) -> str:
@@ -167,13 +167,13 @@ def control_address(control: int, side: int) -> str:
     return f"10.78.{control}.{side + 1}"
 
 
-def _other_rails(plan: EmulationPlan, host: EmulatedHost) -> dict[str, str]:
+def _other_rails(cluster: EmulatedCluster, host: EmulatedHost) -> dict[str, str]:
     """Return the device by which a host reaches each rail that it has no NIC of."""
-    nics = plan.nics
+    nics = cluster.nics
     devices = {nic.device for nic in host.nics}
     by_rail: dict[str, str] = {}
     for nic in host.nics:
-        for src, dst in plan.reaches:
+        for src, dst in cluster.reaches:
             if src == nic.id and nics[dst].device not in devices:
                 by_rail.setdefault(nics[dst].device.removeprefix("rail"), nic.device)
     return by_rail

@@ -18,9 +18,9 @@ from typing import Self
 import msgspec
 
 from tuccl.emulation.build import CONTROL, control_address
-from tuccl.emulation.cross_plan import as_emulated, narrowest_link
+from tuccl.emulation.cluster import FABRIC
+from tuccl.emulation.cross_cluster import as_emulated, narrowest_link
 from tuccl.emulation.emulation import Emulation, set_rate
-from tuccl.emulation.plan import FABRIC
 from tuccl.errors import InputError, TucclError
 from tuccl.installation import built_folder
 from tuccl.runtime.executors.cross_load import CarriedLoad, SourceLoad
@@ -60,7 +60,7 @@ class EmulatedTraffic:
         self._emulation = emulation
         self._on_control = on_control
         self._topology = emulation.topology
-        self._cross = as_emulated(cross or emulation.cross, emulation.plan)
+        self._cross = as_emulated(cross or emulation.cross, emulation.cluster)
         self._flows = flows(self._cross, self._topology, _REPEAT_S)
         self._player: subprocess.Popen[str] | None = None
         self._before: tuple[float, dict[int, tuple[int, ...]]] = (0.0, {})
@@ -182,17 +182,17 @@ class EmulatedTraffic:
         return f"flow {round(flow.start_us)} {src} {dst} {nbytes} {cap} {flow.source}"
 
     def _places(self, pairs: list[tuple[str, str]]) -> _Places:
-        plan, space = self._emulation.plan, self._emulation.space
+        cluster, space = self._emulation.cluster, self._emulation.space
         place = {
             nic.id if host.ranks else host.host: (space(host.space), nic.address)
-            for host in (*plan.hosts, *plan.outside)
+            for host in (*cluster.hosts, *cluster.outside)
             for nic in host.nics
         }
         return {(src, dst): (place[src], place[dst]) for src, dst in pairs}
 
     def _control_places(self, pairs: list[tuple[str, str]]) -> _Places:
         near, far = (self._emulation.space(ending) for ending in CONTROL)
-        links = [(port.src, port.dst) for port in self._emulation.plan.control]
+        links = [(port.src, port.dst) for port in self._emulation.cluster.control]
         controls = [links.index(narrowest_link(self._topology, *pair)) for pair in pairs]
         return {
             pair: ((near, control_address(control, 0)), (far, control_address(control, 1)))

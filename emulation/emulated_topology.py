@@ -6,7 +6,7 @@ import os
 
 import msgspec
 
-from tuccl.emulation.plan import EmulationPlan
+from tuccl.emulation.cluster import EmulatedCluster
 from tuccl.simulation import Network, Resource, Route
 from tuccl.topology import Link, Node, Topology, network
 
@@ -16,20 +16,20 @@ _CORE_TCP_GBS = 1.0
 
 
 def emulated_topology(
-    topology: Topology, plan: EmulationPlan, latency_scale: float = 0.0
+    topology: Topology, cluster: EmulatedCluster, latency_scale: float = 0.0
 ) -> Topology:
-    """Return ``topology`` with the rates of ``plan`` in GB/s, and latencies scaled if they are.
+    """Return ``topology`` with the rates of ``cluster`` in GB/s, and latencies scaled if they are.
 
     Links within a host are as they were: next to the emulated ones they cost nothing.
 
-    >>> from tuccl.emulation.plan import plan_emulation
+    >>> from tuccl.emulation.cluster import emulated_cluster
     >>> from tuccl.topology import join, load_profile
     >>> two = join(load_profile("ndv2"), 2)
-    >>> emulated = emulated_topology(two, plan_emulation(two))
+    >>> emulated = emulated_topology(two, emulated_cluster(two))
     >>> [link.bandwidth for link in emulated.links if link.kind == "network"]
     [0.125, 0.125, 0.125, 0.125]
     """
-    rates = {(port.src, port.dst): port.rate_bps / 8e9 for port in plan.ports}
+    rates = {(port.src, port.dst): port.rate_bps / 8e9 for port in cluster.ports}
 
     def emulate(link: Link) -> tuple[Link, ...]:
         if link.kind != "network":
@@ -43,7 +43,7 @@ def emulated_topology(
         )
 
     def node(original: Node) -> Node:
-        port = None if original.port_gbs is None else original.port_gbs * plan.scale
+        port = None if original.port_gbs is None else original.port_gbs * cluster.scale
         return msgspec.structs.replace(original, port_gbs=port)
 
     links: dict[tuple[str, str, str], Link] = {}

@@ -17,7 +17,8 @@ from tuccl.emulation.build import (
     refill_us,
     shape,
 )
-from tuccl.emulation.cross_plan import with_cross
+from tuccl.emulation.cluster import FABRIC, EmulatedCluster, RouteLatency
+from tuccl.emulation.cross_cluster import with_cross
 from tuccl.emulation.emulated_topology import emulated_topology
 from tuccl.emulation.launch import (
     emulated_launch,
@@ -32,7 +33,6 @@ from tuccl.emulation.netns import (
     check_privilege,
     queues,
 )
-from tuccl.emulation.plan import FABRIC, EmulationPlan, RouteLatency
 from tuccl.emulation.running import (
     HOSTS_FOLDER,
     RunFolder,
@@ -58,7 +58,7 @@ class RunningEmulation(msgspec.Struct, frozen=True):
     """The state of an emulation in its folder, for other processes."""
 
     id: str
-    plan: EmulationPlan
+    cluster: EmulatedCluster
     spaces: dict[str, str]
 
 
@@ -102,7 +102,7 @@ class Emulation:
                 f"queue of {queue_bytes} bytes: expected {LEAST_QUEUE} to {MOST_QUEUE}"
             )
         self.cross = cross
-        self._plan = msgspec.structs.replace(
+        self._cluster = msgspec.structs.replace(
             with_cross(topology, scale, cross), queue_bytes=queue_bytes
         )
         self._nominal = topology
@@ -138,43 +138,43 @@ class Emulation:
         return self._owned.name
 
     @property
-    def plan(self) -> EmulationPlan:
+    def cluster(self) -> EmulatedCluster:
         """The cluster's parts, with their current rates if it is up."""
         file = self._folder.path / _STATE if self._folder is not None else None
-        return _read(file).plan if file is not None and file.exists() else self._plan
+        return _read(file).cluster if file is not None and file.exists() else self._cluster
 
     @property
     def label(self) -> str:
         """The cluster and its rates in a phrase, for reports."""
-        nics = {p.rate_bps / 1e6 for p in self.plan.ports if p.src in self._plan.nics}
+        nics = {p.rate_bps / 1e6 for p in self.cluster.ports if p.src in self._cluster.nics}
         rates = "all NICs" if len(nics) == 1 else f"NICs from {min(nics):g} to"
         return (
-            f"{len(self._plan.hosts)} emulated hosts of {self._plan.name[:60]}, rates scaled by "
-            f"{self._plan.scale:.3g} ({rates} {max(nics):g} Mb/s), each rank on "
+            f"{len(self._cluster.hosts)} emulated hosts of {self._cluster.name[:60]}, rates scaled "
+            f"by {self._cluster.scale:.3g} ({rates} {max(nics):g} Mb/s), each rank on "
             f"{self._nics_of_a_rank()}, latencies "
             f"{f'times {self._latency_scale:g}' if self._latency_scale else 'not emulated'}"
-            + (f", queues of {queue} bytes" if (queue := self._plan.queue_bytes) else "")
+            + (f", queues of {queue} bytes" if (queue := self._cluster.queue_bytes) else "")
         )
 
     def _nics_of_a_rank(self) -> str:
-        if all(len(host.nics) == 1 for host in self._plan.hosts):
+        if all(len(host.nics) == 1 for host in self._cluster.hosts):
             return "its host's one NIC"
-        return "its own NIC" if self._plan.nic_of else "all NICs of its host"
+        return "its own NIC" if self._cluster.nic_of else "all NICs of its host"
 
     @property
     def topology(self) -> Topology:
         """The topology with the rates that its links have here."""
-        return emulated_topology(self._nominal, self.plan, self._latency_scale)
+        return emulated_topology(self._nominal, self.cluster, self._latency_scale)
 
     @property
     def refill_us(self) -> int:
         """Us after which every token bucket is full, whatever was sent before."""
-        return refill_us(self.plan.ports)
+        return refill_us(self.cluster.ports)
 
     @property
     def burst_us(self) -> float:
         """Us by which full buckets shorten a run, at most, of what its rates say."""
-        return burst_us(self.plan.ports)
+        return burst_us(self.cluster.ports)
 
     @property
     def added_latencies(self) -> tuple[RouteLatency, ...]:
@@ -182,13 +182,13 @@ class Emulation:
         factor = self._latency_scale
         return tuple(
             RouteLatency(route.src, route.dst, route.latency_us * factor)
-            for route in (self._plan.latencies if factor else ())
+            for route in (self._cluster.latencies if factor else ())
         )
 
     @property
     def latency_matrix(self) -> tuple[tuple[float, ...], ...]:
         """The same in us by sender and receiver; () where none is added."""
-        ranks = sum(len(host.ranks) for host in self._plan.hosts)
+        ranks = sum(len(host.ranks) for host in self._cluster.hosts)
         rows = [[0.0] * ranks for _ in range(ranks)]
         for route in self.added_latencies:
             rows[route.src][route.dst] = route.latency_us
@@ -199,28 +199,28 @@ class Emulation:
         """The variables by which launchers and libraries find the hosts."""
         latencies = self._owned.path / _LATENCIES
         return {
-            **launch_environment(self._plan, self._owned.path, self._owned.memory),
+            **launch_environment(self._cluster, self._owned.path, self._owned.memory),
             **({"TUCCL_LATENCIES": str(latencies)} if latencies.exists() else {}),
         }
 
     @property
     def commands(self) -> list[list[str]]:
         """Words before a command that make it run on the host of a rank, by rank."""
-        numbers = {rank: n for n, host in enumerate(self._plan.hosts) for rank in host.ranks}
+        numbers = {rank: n for n, host in enumerate(self._cluster.hosts) for rank in host.ranks}
         return [list(self.prefix(numbers[rank])) for rank in sorted(numbers)]
 
     def prefix(self, host: int = 0) -> tuple[str, ...]:
         """Return what stands before a command so that it runs on that host."""
-        emulated_host = self._plan.hosts[host]
+        emulated_host = self._cluster.hosts[host]
         return enter(self._spaces[emulated_host.space], emulated_host)
 
     def space(self, ending: str) -> str:
-        """Return the name of a namespace of the plan."""
+        """Return the name of a namespace of the cluster."""
         return self._spaces[ending]
 
     def launch(self, mpi: Mpi) -> Launch:
         """Return how ``mpi`` starts a rank for each GPU, on its host."""
-        return emulated_launch(mpi, self._plan, self.prefix(), self.environment)
+        return emulated_launch(mpi, self._cluster, self.prefix(), self.environment)
 
     def queues(self) -> dict[tuple[str, str], Queue]:
         """Return the token bucket of each direction of each link, as the kernel has it now.
@@ -229,10 +229,10 @@ class Emulation:
             TucclError: they cannot be read, or one is missing.
         """
         by_space = {space: queues(self._spaces[space]) for space in self._spaces}
-        missing = [p for p in self._plan.ports if p.device not in by_space[p.space]]
+        missing = [p for p in self._cluster.ports if p.device not in by_space[p.space]]
         if missing:
             raise TucclError(f"{missing[0].src[:60]} to {missing[0].dst[:60]}: has no queue")
-        return {(p.src, p.dst): by_space[p.space][p.device] for p in self._plan.ports}
+        return {(p.src, p.dst): by_space[p.space][p.device] for p in self._cluster.ports}
 
     def sent_bytes(self) -> int:
         """Return the bytes that all hosts have sent into the network so far, headers included.
@@ -240,7 +240,7 @@ class Emulation:
         Raises:
             TucclError: the queues cannot be read.
         """
-        host_spaces = [self._spaces[host.space] for host in self._plan.hosts]
+        host_spaces = [self._spaces[host.space] for host in self._cluster.hosts]
         return sum(queue.sent for space in host_spaces for queue in queues(space).values())
 
     def set_network(self, gbs: float, latency_us: float) -> None:
@@ -254,17 +254,19 @@ class Emulation:
             TucclError: it refused.
         """
         rate_bps = self.check_rate(gbs)
-        plan, nics = self.plan, self._plan.nics
+        cluster, nics = self.cluster, self._cluster.nics
         ports = tuple(
             msgspec.structs.replace(p, rate_bps=rate_bps, nominal_bps=8e9 * gbs)
             if p.src in nics or p.dst in nics
             else p
-            for p in plan.ports
+            for p in cluster.ports
         )
-        shape(ports, self._spaces, plan.queue_bytes)
-        latencies = tuple(RouteLatency(each.src, each.dst, latency_us) for each in plan.latencies)
-        self._plan = msgspec.structs.replace(plan, ports=ports, latencies=latencies)
-        state = RunningEmulation(self.id, self._plan, self._spaces)
+        shape(ports, self._spaces, cluster.queue_bytes)
+        latencies = tuple(
+            RouteLatency(each.src, each.dst, latency_us) for each in cluster.latencies
+        )
+        self._cluster = msgspec.structs.replace(cluster, ports=ports, latencies=latencies)
+        state = RunningEmulation(self.id, self._cluster, self._spaces)
         write_file(self._owned.path / _STATE, msgspec.json.encode(state))
         if matrix := self.latency_matrix:
             write_file(self._owned.path / _LATENCIES, msgspec.json.encode(matrix))
@@ -275,7 +277,7 @@ class Emulation:
         Raises:
             InputError: the kernel has no such rate.
         """
-        return _bits(8e9 * gbs * self._plan.scale)
+        return _bits(8e9 * gbs * self._cluster.scale)
 
     def close(self) -> None:
         """Take everything down, and end what still runs there; may be called again.
@@ -300,25 +302,25 @@ class Emulation:
         return self._folder
 
     def _build(self, folder: RunFolder) -> None:
-        hosts = (*self._plan.hosts, *self._plan.outside)
-        control = CONTROL if self._plan.control else ()
+        hosts = (*self._cluster.hosts, *self._cluster.outside)
+        control = CONTROL if self._cluster.control else ()
         endings = [FABRIC, *(host.space for host in hosts), *control]
         self._spaces = {ending: folder.space(ending) for ending in endings}
         for space in self._spaces.values():
             add_space(space)
-        connect(self._plan, self._spaces)
+        connect(self._cluster, self._spaces)
         for host in hosts:
-            address(self._plan, host, self._spaces[host.space])
+            address(self._cluster, host, self._spaces[host.space])
         if control:
-            join_control(self._plan, self._spaces)
-        shape(self._plan.ports, self._spaces, self._plan.queue_bytes)
+            join_control(self._cluster, self._spaces)
+        shape(self._cluster.ports, self._spaces, self._cluster.queue_bytes)
         self._check_queues()
         self._write_files(folder)
-        state = RunningEmulation(folder.name, self._plan, self._spaces)
+        state = RunningEmulation(folder.name, self._cluster, self._spaces)
         folder.write(_STATE, msgspec.json.encode(state))
 
     def _check_queues(self) -> None:
-        rates = {(p.src, p.dst): p.rate_bps for p in self._plan.ports}
+        rates = {(p.src, p.dst): p.rate_bps for p in self._cluster.ports}
         for (src, dst), queue in self.queues().items():
             if queue.burst > MOST_BURST:
                 raise Unavailable(
@@ -332,14 +334,14 @@ class Emulation:
                 )
 
     def _write_files(self, folder: RunFolder) -> None:
-        for name, (text, mode) in launch_files(self._plan, self._spaces).items():
+        for name, (text, mode) in launch_files(self._cluster, self._spaces).items():
             folder.write(name, text.encode(), mode)
         if matrix := self.latency_matrix:
             folder.write(_LATENCIES, msgspec.json.encode(matrix))
-        for host in self._plan.hosts:
+        for host in self._cluster.hosts:
             folder_of_host = HOSTS_FOLDER / self._spaces[host.space]
             folder_of_host.mkdir(parents=True)
-            (folder_of_host / "hosts").write_text(hosts_file(self._plan))
+            (folder_of_host / "hosts").write_text(hosts_file(self._cluster))
 
 
 def running_emulations() -> list[RunningEmulation]:
@@ -366,8 +368,8 @@ def set_rate(src: str, dst: str, rate_bps: float, emulation: str | None = None) 
     if not file.exists():
         raise InputError(f"emulation {emulation or ''} is not up yet")
     state = _read(file)
-    changed = _changed(state.plan, src, dst, rate_bps, state.spaces)
-    write_file(file, msgspec.json.encode(msgspec.structs.replace(state, plan=changed)))
+    changed = _changed(state.cluster, src, dst, rate_bps, state.spaces)
+    write_file(file, msgspec.json.encode(msgspec.structs.replace(state, cluster=changed)))
     return state.id
 
 
@@ -376,9 +378,9 @@ def _read(file: Path) -> RunningEmulation:
 
 
 def _changed(
-    before: EmulationPlan, src: str, dst: str, rate_bps: float, spaces: dict[str, str]
-) -> EmulationPlan:
-    """Return the plan with the new rate, which the kernel has by then."""
+    before: EmulatedCluster, src: str, dst: str, rate_bps: float, spaces: dict[str, str]
+) -> EmulatedCluster:
+    """Return the cluster with the new rate, which the kernel has by then."""
     port = next((p for p in before.ports if (p.src, p.dst) == (src, dst)), None)
     if port is None:
         links = ", ".join(f"{p.src} {p.dst}" for p in before.ports[:4])

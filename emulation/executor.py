@@ -38,7 +38,7 @@ class EmulatedExecutor(MpiExecutor):
         """
         self._emulation = emulation
         super().__init__(
-            sum(len(host.ranks) for host in emulation.plan.hosts),
+            sum(len(host.ranks) for host in emulation.cluster.hosts),
             mpi,
             launch=emulation.launch(mpi),
             location=emulation.label,
@@ -114,6 +114,6 @@ class EmulatedExecutor(MpiExecutor):
 
     def _crossing(self, program: Program) -> float:
         """Return what the program sends between hosts, in whole arrays."""
-        hosts = self._emulation.plan.hosts
+        hosts = self._emulation.cluster.hosts
         host_of = {rank: host.host for host in hosts for rank in host.ranks}
         return sum(sent_chunks(program, host_of).values()) / program.nchunks

@@ -11,7 +11,7 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 
-from tuccl.emulation.plan import EmulatedHost, EmulationPlan
+from tuccl.emulation.cluster import EmulatedCluster, EmulatedHost
 from tuccl.runtime.executors.mpi_find import Mpi
 from tuccl.runtime.executors.mpi_launch import Launch, usual_launch
 
@@ -58,49 +58,49 @@ def enter(space: str, host: EmulatedHost) -> tuple[str, ...]:
     return ("ip", "netns", "exec", space, *uts)
 
 
-def hosts_file(plan: EmulationPlan) -> str:
+def hosts_file(cluster: EmulatedCluster) -> str:
     """Return ``/etc/hosts`` for every host: each host's name at its first NIC."""
-    lines = [f"{host.nics[0].address} {host.name}" for host in plan.hosts]
+    lines = [f"{host.nics[0].address} {host.name}" for host in cluster.hosts]
     return "\n".join(["127.0.0.1 localhost", *lines, ""])
 
 
-def places_file(plan: EmulationPlan, spaces: Mapping[str, str]) -> str:
+def places_file(cluster: EmulatedCluster, spaces: Mapping[str, str]) -> str:
     """Return where the remote shell finds a host: its address or name, namespace and name."""
     return "".join(
         f"{key} {spaces[host.space]} {host.name}\n"
-        for host in plan.hosts
+        for host in cluster.hosts
         for key in (*(nic.address for nic in host.nics), host.name)
     )
 
 
-def launch_files(plan: EmulationPlan, spaces: Mapping[str, str]) -> dict[str, tuple[str, int]]:
+def launch_files(cluster: EmulatedCluster, spaces: Mapping[str, str]) -> dict[str, tuple[str, int]]:
     """Return the text and mode of each file that launchers read, by name."""
     return {
         "rsh": (RSH, 0o700),
-        "places": (places_file(plan, spaces), 0o600),
-        "openmpi-hosts": (host_list(plan, "{} slots={}\n"), 0o600),
-        "mpich-hosts": (host_list(plan, "{}:{}\n"), 0o600),
+        "places": (places_file(cluster, spaces), 0o600),
+        "openmpi-hosts": (host_list(cluster, "{} slots={}\n"), 0o600),
+        "mpich-hosts": (host_list(cluster, "{}:{}\n"), 0o600),
     }
 
 
-def host_list(plan: EmulationPlan, form: str) -> str:
+def host_list(cluster: EmulatedCluster, form: str) -> str:
     """Return the host file of a launcher; ``form`` has places for a host's name and its ranks."""
-    return "".join(form.format(host.nics[0].address, len(host.ranks)) for host in plan.hosts)
+    return "".join(form.format(host.nics[0].address, len(host.ranks)) for host in cluster.hosts)
 
 
-def launch_environment(plan: EmulationPlan, folder: Path, memory: Path) -> dict[str, str]:
+def launch_environment(cluster: EmulatedCluster, folder: Path, memory: Path) -> dict[str, str]:
     """Return the variables by which launchers and libraries find the hosts and their devices.
 
     Args:
-        plan: the cluster.
+        cluster: the cluster.
         folder: where the remote shell and the host files lie, with a folder ``tmp``.
         memory: a folder for shared memory.
     """
-    rails = ",".join(sorted({nic.device for host in plan.hosts for nic in host.nics}))
-    first = plan.hosts[0].nics[0]
+    rails = ",".join(sorted({nic.device for host in cluster.hosts for nic in host.nics}))
+    first = cluster.hosts[0].nics[0]
     return {
         "TUCCL_RSH": str(folder / "rsh"),
-        "TUCCL_HOSTS": ",".join(host.name for host in plan.hosts),
+        "TUCCL_HOSTS": ",".join(host.name for host in cluster.hosts),
         "MASTER_ADDR": first.address,
         **_open_mpi(rails, first.device, folder, memory),
         **_mpich(first.device, folder),
@@ -152,16 +152,16 @@ def _mpich(first: str, folder: Path) -> dict[str, str]:
 
 
 def emulated_launch(
-    mpi: Mpi, plan: EmulationPlan, head: tuple[str, ...], environment: Mapping[str, str]
+    mpi: Mpi, cluster: EmulatedCluster, head: tuple[str, ...], environment: Mapping[str, str]
 ) -> Launch:
-    """Return how ``mpi`` starts the plan's ranks, each on its host and with its own NIC.
+    """Return how ``mpi`` starts the cluster's ranks, each on its host and with its own NIC.
 
     ``head`` stands before the launcher, so that it reaches the hosts.
     """
     variables = [f"{name}={value}" for name, value in environment.items()]
     launcher = (*head, "env", *variables, *usual_launch(mpi).launcher)
-    addresses = [host.nics[0].address for _, host in _by_rank(plan)]
-    nics = [_own_nic(plan, rank) for rank, _ in _by_rank(plan)]
+    addresses = [host.nics[0].address for _, host in _by_rank(cluster)]
+    nics = [_own_nic(cluster, rank) for rank, _ in _by_rank(cluster)]
     if mpi.family == "openmpi":
         each = zip(addresses, nics, strict=True)
         return Launch(launcher, tuple(("--host", address, *nic) for address, nic in each))
@@ -170,14 +170,16 @@ def emulated_launch(
     return Launch((*launcher, "-hosts", hosts), tuple(nics))
 
 
-def _by_rank(plan: EmulationPlan) -> list[tuple[int, EmulatedHost]]:
-    return sorted(((rank, host) for host in plan.hosts for rank in host.ranks), key=itemgetter(0))
+def _by_rank(cluster: EmulatedCluster) -> list[tuple[int, EmulatedHost]]:
+    return sorted(
+        ((rank, host) for host in cluster.hosts for rank in host.ranks), key=itemgetter(0)
+    )
 
 
-def _own_nic(plan: EmulationPlan, rank: int) -> tuple[str, ...]:
-    """Return what makes the rank use its own NIC alone, where the plan gives it one."""
-    if rank not in plan.nic_of:
+def _own_nic(cluster: EmulatedCluster, rank: int) -> tuple[str, ...]:
+    """Return what makes the rank use its own NIC alone, where the cluster gives it one."""
+    if rank not in cluster.nic_of:
         return ()
-    device = plan.nics[plan.nic_of[rank]].device
+    device = cluster.nics[cluster.nic_of[rank]].device
     names = ("OMPI_MCA_btl_tcp_if_include", "FI_TCP_IFACE", "UCX_NET_DEVICES")
     return ("env", *(f"{name}={device}" for name in names))

@@ -1,6 +1,6 @@
 """Network namespaces, their devices and their queues, by iproute2's own batch files.
 
-A batch is made of numbers and fixed words alone (see `plan_emulation`); no shell reads it.
+A batch is made of numbers and fixed words alone (see `emulated_cluster`); no shell reads it.
 """
 
 from __future__ import annotations

@@ -23,14 +23,14 @@ def emulated_endpoints(emulation: Emulation) -> tuple[Endpoint, ...]:
             mac=host.nics[0].mac,
             others=tuple((nic.id, nic.address) for nic in host.nics[1:]),
         )
-        for host in emulation.plan.hosts
+        for host in emulation.cluster.hosts
     )
 
 
 def emulated_prober(emulation: Emulation) -> AgentProber:
     """Return a prober with an agent in each host's namespace; ``emulation`` must be up."""
     words = agent_words(sys.executable)
-    commands = [(*emulation.prefix(n), *words) for n in range(len(emulation.plan.hosts))]
+    commands = [(*emulation.prefix(n), *words) for n in range(len(emulation.cluster.hosts))]
     return AgentProber(emulated_endpoints(emulation), commands)
 
 
@@ -41,9 +41,9 @@ def unprobed_topology(emulation: Emulation) -> Topology:
     """
     import networkx as nx
 
-    topology, plan = emulation.topology, emulation.plan
-    joined = nx.Graph(plan.reaches)
-    joined.add_nodes_from(plan.nics)
+    topology, cluster = emulation.topology, emulation.cluster
+    joined = nx.Graph(cluster.reaches)
+    joined.add_nodes_from(cluster.nics)
     parts = sorted(sorted(part) for part in nx.connected_components(joined))
     names = ["leaf0"] if len(parts) == 1 else [f"rail{number}" for number in range(len(parts))]
     switch_of = {nic: name for name, part in zip(names, parts, strict=True) for nic in part}

@@ -20,6 +20,7 @@ import msgspec
 
 from tuccl.emulation import guest
 from tuccl.emulation.cell_tools import PACKAGES, TOOLS, start_holder
+from tuccl.emulation.cluster import EmulatedCluster, EmulatedHost, EmulatedNic
 from tuccl.emulation.launch import (
     emulated_launch,
     hosts_file,
@@ -27,7 +28,6 @@ from tuccl.emulation.launch import (
     launch_files,
 )
 from tuccl.emulation.netns import check_privilege
-from tuccl.emulation.plan import EmulatedHost, EmulatedNic, EmulationPlan
 from tuccl.emulation.quota import join_quota, start_quota
 from tuccl.emulation.running import CELLS, SHARED_MEMORY, RunFolder, clear_leftovers
 from tuccl.errors import InputError, TucclError, Unavailable
@@ -200,7 +200,9 @@ class Cells:
             return [[] for _ in range(self.ranks)]
         if self._virtual:
             at_head = [*_WITH_OWNER, *_enter(self._head, "--net")]
-            return [[*at_head, *self._guest("enter", h.nics[0].address)] for h in self._plan.hosts]
+            return [
+                [*at_head, *self._guest("enter", h.nics[0].address)] for h in self._cluster.hosts
+            ]
         each = self._pids if self.regime.cell_per_rank else self._pids * self.ranks
         return [[*_enter(pid), *self._limited] for pid in each]
 
@@ -215,7 +217,7 @@ class Cells:
         if self._joined:
             # A launcher that waits for cells which are gone would wait for ever.
             head = (*_WITH_OWNER, *_enter(self._head, "--net"))
-            launch = emulated_launch(mpi, self._plan, head, environment)
+            launch = emulated_launch(mpi, self._cluster, head, environment)
             inside = self._guest("with-socket", _HEAD) if self._virtual else self._limited
             return Launch(launch.launcher, tuple((*words, *inside) for words in launch.prefixes))
         if not self.regime.cell_per_rank:
@@ -244,12 +246,12 @@ class Cells:
     def environment(self) -> dict[str, str]:
         """Variables by which launchers and libraries find each other."""
         if self._joined and self._folder is not None:
-            return launch_environment(self._plan, self._folder.path, SHARED_MEMORY)
+            return launch_environment(self._cluster, self._folder.path, SHARED_MEMORY)
         apart = "pid" in self.regime.own and self.regime.cell_per_rank
         return {"GLOO_SOCKET_IFNAME": "lo"} | (_APART if apart else {})
 
     @property
-    def _plan(self) -> EmulationPlan:
+    def _cluster(self) -> EmulatedCluster:
         """The cells as hosts of an emulated cluster, for its launchers."""
         ranks = list(range(self.ranks))
         of_cell = [(rank,) for rank in ranks] if self.regime.cell_per_rank else [tuple(ranks)]
@@ -257,7 +259,7 @@ class Cells:
             EmulatedHost(f"cell{n}", str(n), f"cell{n}", each, (_nic(n),))
             for n, each in enumerate(of_cell)
         )
-        return EmulationPlan(
+        return EmulatedCluster(
             name="cells",
             scale=1.0,
             hosts=hosts,
@@ -286,11 +288,11 @@ class Cells:
     def _start(self, folder: RunFolder) -> None:
         if not self.regime.own:
             return
-        plan = self._plan
-        names = " ".join(host.name for host in plan.hosts)
-        text = hosts_file(plan) if self._joined else f"127.0.0.1 localhost {names}\n"
+        cluster = self._cluster
+        names = " ".join(host.name for host in cluster.hosts)
+        text = hosts_file(cluster) if self._joined else f"127.0.0.1 localhost {names}\n"
         hosts = folder.write("hosts", text.encode(), 0o644)
-        for n, host in enumerate(plan.hosts):
+        for n, host in enumerate(cluster.hosts):
             machine = self._machine(host, folder) if self._virtual else []
             group = None
             if self.regime.cpus is not None:
@@ -302,15 +304,15 @@ class Cells:
                 _ip(self._pids[0], ["link set lo up"])
             return
         self._head = self._hold(("net",), "", None, folder)
-        self._join(plan)
-        spaces = {host.space: str(pid) for host, pid in zip(plan.hosts, self._pids, strict=True)}
+        self._join(cluster)
+        spaces = {host.space: str(pid) for host, pid in zip(cluster.hosts, self._pids, strict=True)}
         if self._virtual:
-            spaces = {host.space: host.nics[0].address for host in plan.hosts}
-            self._boot(plan, folder)
-        for name, (text, mode) in launch_files(plan, spaces).items():
+            spaces = {host.space: host.nics[0].address for host in cluster.hosts}
+            self._boot(cluster, folder)
+        for name, (text, mode) in launch_files(cluster, spaces).items():
             folder.write(name, text.encode(), mode)
 
-    def _boot(self, plan: EmulationPlan, folder: RunFolder) -> None:
+    def _boot(self, cluster: EmulatedCluster, folder: RunFolder) -> None:
         """Start the virtual machines, each in its cell, whose network it takes over."""
         folder.write("guest", _GUEST.read_bytes())
         folder.write("token", secrets.token_hex(guest.TOKEN_BYTES // 2).encode())
@@ -360,7 +362,7 @@ class Cells:
         self._held.append(process)
         return _child(process.pid)
 
-    def _join(self, plan: EmulationPlan) -> None:
+    def _join(self, cluster: EmulatedCluster) -> None:
         """Join the cells by a bridge, whose namespace has an address too: launchers start there."""
         lines = [f"link add {_DEVICE} type bridge", f"addr add {_HEAD}/24 dev {_DEVICE}"]
         lines += [f"link set {_DEVICE} up", "link set lo up"]
@@ -368,7 +370,7 @@ class Cells:
             lines += [f"link add c{n} type veth peer name {_DEVICE} netns {pid}"]
             lines += [f"link set c{n} master {_DEVICE} up"]
         _ip(self._head, lines)
-        for host, pid in zip(plan.hosts, self._pids, strict=True):
+        for host, pid in zip(cluster.hosts, self._pids, strict=True):
             up = [f"link set {device} up" for device in ("lo", _DEVICE)]
             own = [] if self._virtual else [f"addr add {host.nics[0].address}/24 dev {_DEVICE}"]
             _ip(pid, [*own, *up])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tuccl.emulation.cross_plan import as_emulated
+from tuccl.emulation.cluster import emulated_cluster
+from tuccl.emulation.cross_cluster import as_emulated
 from tuccl.emulation.emulated_topology import emulated_network, emulated_topology
-from tuccl.emulation.plan import plan_emulation
 from tuccl.program import Knobs, Program
 from tuccl.runtime.executors.executor import MSCCL_LOOP, StepLoop
 from tuccl.runtime.executors.sim import SimExecutor
@@ -78,7 +78,7 @@ class EmulatedSimExecutor(SimExecutor):
         Raises:
             InputError: the topology cannot be emulated, or not at that scale.
         """
-        shape = plan_emulation(topology, scale)
+        shape = emulated_cluster(topology, scale)
         emulated = emulated_topology(topology, shape, latency_scale)
         cross = as_emulated(cross, shape) if cross else None
         costs, shared = machine or load_machine("emulated"), emulated_network(emulated, cores)

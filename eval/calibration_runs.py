@@ -12,9 +12,9 @@ import msgspec
 
 from tuccl.emulation import (
     as_run_on_cpus,
+    emulated_cluster,
     emulated_network,
     emulated_topology,
-    plan_emulation,
 )
 from tuccl.errors import Infeasible, InputError
 from tuccl.eval.calibrate import Case, Trial
@@ -163,7 +163,7 @@ def _emulated_trial(
     """The cases as a CPU runs them, on emulated links."""
     if not run.programs:
         raise InputError(f"{run.table}: NCCL runs on GPUs only; name the programs that ran")
-    emulated = emulated_topology(topology, plan_emulation(topology, run.emulate or None))
+    emulated = emulated_topology(topology, emulated_cluster(topology, run.emulate or None))
     return Trial(
         f"{name}: emulated",
         emulated_network(emulated),

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuccl.emulation import Emulation, plan_emulation
-from tuccl.emulation.cross_plan import with_bytes_scaled
+from tuccl.emulation import Emulation, emulated_cluster
+from tuccl.emulation.cross_cluster import with_bytes_scaled
 from tuccl.emulation.cross_traffic import played
 from tuccl.errors import InputError
 from tuccl.runtime.executors.cross_load import CarriedLoad
@@ -91,7 +91,7 @@ def replay_training(
             steps=steps,
             rounds=rounds,
             model=model,
-            byte_scale=emulation.plan.scale if emulation is not None else scale or 1.0,
+            byte_scale=emulation.cluster.scale if emulation is not None else scale or 1.0,
             servers=servers,
             colocated=not further,
             limit_s=limit_s,
@@ -191,7 +191,7 @@ def _cluster(
         return
     hosts = with_servers(topology, servers)
     if cross is not None:
-        cross = with_bytes_scaled(cross, plan_emulation(hosts, scale).scale)
+        cross = with_bytes_scaled(cross, emulated_cluster(hosts, scale).scale)
     with Emulation(hosts, scale, cross=cross) as emulation, played(emulation, on_load):
         yield emulation
 

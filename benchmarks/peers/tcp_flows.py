@@ -53,7 +53,7 @@ def link_rates(emulation: Emulation, nbytes: int, repeats: int = 3) -> list[Link
     Raises:
         TucclError: a flow does not come through.
     """
-    hosts = range(len(emulation.plan.hosts))
+    hosts = range(len(emulation.cluster.hosts))
     flows = [(host, host ^ 1) for host in hosts if host ^ 1 in hosts]
     times = _times(emulation, flows, nbytes, repeats + 1)
     rate = {(src, dst): nbytes * 8e-6 / min(own[1:]) for (src, dst), own in times.items()}
@@ -64,7 +64,7 @@ def _times(
     emulation: Emulation, flows: Sequence[tuple[int, int]], nbytes: int, repeats: int
 ) -> dict[tuple[int, int], list[float]]:
     """Return the seconds that each repeat of each flow took, all flows begun together."""
-    address = [host.nics[0].address for host in emulation.plan.hosts]
+    address = [host.nics[0].address for host in emulation.cluster.hosts]
     with ExitStack() as stack:
         catchers = [
             stack.enter_context(python(emulation, dst, _CATCHER, _PORT + n, nbytes, repeats))

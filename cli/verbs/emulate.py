@@ -187,7 +187,7 @@ def print_running(*, as_json: bool) -> int:
         print_json({"emulations": running})
         return 0
     for found in running:
-        print(f"# {found.id}: {found.plan.name}, scale {found.plan.scale:.3g}")
-        rows = [[p.src, p.dst, p.rate_bps / 1e6, p.nominal_bps / 1e6] for p in found.plan.ports]
+        print(f"# {found.id}: {found.cluster.name}, scale {found.cluster.scale:.3g}")
+        rows = [[p.src, p.dst, p.rate_bps / 1e6, p.nominal_bps / 1e6] for p in found.cluster.ports]
         print(columns(["from", "to", "Mb/s", "nominal"], rows))
     return 0

@@ -116,7 +116,7 @@ class Input {
 };
 
 /// What is played, as it was read.
-struct Plan {
+struct Traffic {
   std::vector<Place> places;
   std::vector<Flow> flows;
   std::int64_t repeat_us = 0;
@@ -135,22 +135,22 @@ Place read_place(std::istringstream& words) {
 }
 
 /// Takes one line in; false after "play".
-bool read_line(const std::string& line, Plan& plan) {
+bool read_line(const std::string& line, Traffic& traffic) {
   std::istringstream words(line);
   std::string kind;
   words >> kind;
   if (kind == "play") return false;
   if (kind == "place") {
-    plan.places.push_back(read_place(words));
+    traffic.places.push_back(read_place(words));
   } else if (kind == "repeat") {
-    words >> plan.repeat_us;
+    words >> traffic.repeat_us;
   } else if (kind == "flow") {
     Flow f;
     words >> f.start_us >> f.src >> f.dst >> f.nbytes >> f.bytes_per_s >> f.source;
-    if (f.src >= plan.places.size() || f.dst >= plan.places.size() || f.nbytes < 0 ||
-        f.source > plan.flows.size())
+    if (f.src >= traffic.places.size() || f.dst >= traffic.places.size() || f.nbytes < 0 ||
+        f.source > traffic.flows.size())
       throw std::runtime_error("flow: '" + line + "'");
-    plan.flows.push_back(f);
+    traffic.flows.push_back(f);
   } else {
     throw std::runtime_error("expected place, repeat, flow or play: '" + line + "'");
   }
@@ -158,12 +158,12 @@ bool read_line(const std::string& line, Plan& plan) {
   return true;
 }
 
-Plan read_plan(Input& input) {
-  Plan plan;
+Traffic read_traffic(Input& input) {
+  Traffic traffic;
   std::string line;
   while (true) {
     while (input.next(line))
-      if (!read_line(line, plan)) return plan;
+      if (!read_line(line, traffic)) return traffic;
     if (input.ended()) throw std::runtime_error("input ends before 'play'");
     input.read_some();
   }
@@ -171,14 +171,14 @@ Plan read_plan(Input& input) {
 
 class Player {
  public:
-  Player(Plan plan, Input& input)
-      : plan_(std::move(plan)),
+  Player(Traffic traffic, Input& input)
+      : traffic_(std::move(traffic)),
         input_(input),
         home_(checked(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC), "namespace")),
         epoll_(checked(::epoll_create1(0), "epoll")) {
-    for (const Flow& flow : plan_.flows)
+    for (const Flow& flow : traffic_.flows)
       if (flow.source >= sources_.size()) sources_.resize(flow.source + 1);
-    for (Place& place : plan_.places) listen_at(place);
+    for (Place& place : traffic_.places) listen_at(place);
     timer_ = checked(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC), "timer");
     watch(timer_, EPOLLIN);
     watch(STDIN_FILENO, EPOLLIN);
@@ -237,8 +237,8 @@ class Player {
       begin_due();
       return true;
     }
-    for (std::size_t place = 0; place < plan_.places.size(); ++place)
-      if (fd == plan_.places[place].listener) {
+    for (std::size_t place = 0; place < traffic_.places.size(); ++place)
+      if (fd == traffic_.places[place].listener) {
         accept_at(place);
         return true;
       }
@@ -264,13 +264,13 @@ class Player {
   void begin_due() {
     std::uint64_t fired = 0;
     (void)!::read(timer_, &fired, sizeof fired);
-    while (next_ < plan_.flows.size()) {
-      const std::int64_t due = begin_us_ + cycle_us_ + plan_.flows[next_].start_us;
+    while (next_ < traffic_.flows.size()) {
+      const std::int64_t due = begin_us_ + cycle_us_ + traffic_.flows[next_].start_us;
       if (due > now_us()) return set_timer(due);
       begin(next_, due);
-      if (++next_ == plan_.flows.size() && plan_.repeat_us > 0) {
+      if (++next_ == traffic_.flows.size() && traffic_.repeat_us > 0) {
         next_ = 0;
-        cycle_us_ += plan_.repeat_us;
+        cycle_us_ += traffic_.repeat_us;
       }
     }
   }
@@ -282,7 +282,7 @@ class Player {
   }
 
   void begin(std::size_t index, std::int64_t due_us) {
-    const Flow& flow = plan_.flows[index];
+    const Flow& flow = traffic_.flows[index];
     if (flow.nbytes == 0 && cycle_us_ > 0) return;  // endless ones run on
     Source& source = sources_[flow.source];
     source.offered += flow.nbytes;
@@ -302,8 +302,8 @@ class Player {
   }
 
   void connect(Connection& connection) {
-    const Flow& flow = plan_.flows[connection.flow];
-    const Place &src = plan_.places[flow.src], &dst = plan_.places[flow.dst];
+    const Flow& flow = traffic_.flows[connection.flow];
+    const Place &src = traffic_.places[flow.src], &dst = traffic_.places[flow.dst];
     const int fd = connection.sender = socket_in(src);
     const int yes = 1;
     ::setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &yes, sizeof yes);
@@ -327,7 +327,7 @@ class Player {
     while (true) {
       sockaddr_in peer{};
       socklen_t size = sizeof peer;
-      const int fd = ::accept4(plan_.places[place].listener, reinterpret_cast<sockaddr*>(&peer),
+      const int fd = ::accept4(traffic_.places[place].listener, reinterpret_cast<sockaddr*>(&peer),
                                &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
       if (fd < 0) return;
       const auto found = calling_.find(Peer{place, peer.sin_addr.s_addr, peer.sin_port});
@@ -345,7 +345,7 @@ class Player {
 
   void send_more(Connection& connection) {
     static const std::array<char, kPiece> data{};
-    const bool endless = plan_.flows[connection.flow].nbytes == 0;
+    const bool endless = traffic_.flows[connection.flow].nbytes == 0;
     while (endless || connection.unsent > 0) {
       const std::size_t size =
           endless ? kPiece : std::min(kPiece, static_cast<std::size_t>(connection.unsent));
@@ -360,7 +360,7 @@ class Player {
   }
 
   void receive_more(Connection& connection) {
-    const Flow& flow = plan_.flows[connection.flow];
+    const Flow& flow = traffic_.flows[connection.flow];
     const ssize_t n = ::recv(connection.receiver, nullptr, kMostRead, MSG_TRUNC);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (n <= 0) fail("receiving a flow");
@@ -382,7 +382,7 @@ class Player {
     tcp_info info{};
     socklen_t size = sizeof info;
     ::getsockopt(connection.sender, IPPROTO_TCP, TCP_INFO, &info, &size);
-    const Flow& flow = plan_.flows[connection.flow];
+    const Flow& flow = traffic_.flows[connection.flow];
     sources_[flow.source].resent += info.tcpi_total_retrans;
     finished_ << "flow " << flow.source << ' ' << flow.nbytes << ' '
               << connection.begun_us - connection.due_us << ' ' << end_us - connection.due_us << ' '
@@ -401,7 +401,7 @@ class Player {
   std::int64_t meant_by_endless(std::size_t source, std::int64_t at_us) const {
     double sum = 0;
     for (const auto& connection : endless_) {
-      const Flow& flow = plan_.flows[connection->flow];
+      const Flow& flow = traffic_.flows[connection->flow];
       if (flow.source == source)
         sum += static_cast<double>(flow.bytes_per_s) *
                static_cast<double>(at_us - connection->due_us) * 1e-6;
@@ -428,7 +428,7 @@ class Player {
     say(out.str() + "end\n");
   }
 
-  Plan plan_;
+  Traffic traffic_;
   Input& input_;
   int home_;
   int epoll_;
@@ -458,7 +458,7 @@ int main() {
   allow_many_files();
   try {
     Input input;
-    Player(read_plan(input), input).play();
+    Player(read_traffic(input), input).play();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "tuccl-traffic: %s\n", error.what());
     return 1;

@@ -17,7 +17,7 @@ from functools import cached_property
 from msgspec.structs import replace as replace_fields
 
 from tuccl.errors import Infeasible
-from tuccl.planners import GreedyPlan, Send, list_schedule, plan_multicast, plan_unicast
+from tuccl.planners import GreedyResult, Send, list_schedule, plan_multicast, plan_unicast
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.greedy.infeasibility import unreachable, unroutable
 from tuccl.synth.greedy.problem import MOST_CONNECTIONS, PlanningProblem
@@ -118,7 +118,7 @@ class _Matching:
     def cost(self) -> tuple[float, int]:
         """Return the time, to six digits, with what its connections cost, and the sends.
 
-        Plans see resources serve one send at a time. The more connections share one, the more
+        It sees resources serve one send at a time. The more connections share one, the more
         messages are on their way at once, and the later the first of them arrives.
         """
         time_us = self.time_us * (1 + _CONNECTION_COST * self.connections)
@@ -180,7 +180,7 @@ def _best_matching(problem: PlanningProblem) -> _Matching:
     return frugal if frugal.time_us * _MANY_CONNECTIONS_GAIN <= fastest.time_us else fastest
 
 
-def _multicast(problem: PlanningProblem, *, reverse: bool = False) -> GreedyPlan:
+def _multicast(problem: PlanningProblem, *, reverse: bool = False) -> GreedyResult:
     """Return the best of many native multicasts; `reverse` on the reversed routes.
 
     Raises:

@@ -50,7 +50,7 @@ def received_mbps(
     Raises:
         TucclError: a flow does not come through.
     """
-    address = [host.nics[0].address for host in emulation.plan.hosts]
+    address = [host.nics[0].address for host in emulation.cluster.hosts]
     with ExitStack() as stack:
         receivers = [
             stack.enter_context(python(emulation, dst, _RECEIVER, _PORT + n, _FILL_S, seconds))

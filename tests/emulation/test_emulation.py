@@ -91,7 +91,7 @@ def test_a_schedule_changes_the_rates_of_all_nics_while_a_command_runs(
     with Emulation(pair(), 0.002, 1.0) as emulation:
         emulation.set_network(1.25, 8e3)
         assert {queue.rate_bps for queue in emulation.queues().values()} == {20 * MBPS}
-        assert {port.nominal_bps for port in emulation.plan.ports} == {1e10}
+        assert {port.nominal_bps for port in emulation.cluster.ports} == {1e10}
         assert {us for row in emulation.latency_matrix for us in row} == {0.0, 8e3}
         with pytest.raises(InputError, match="expected 1 to"):
             emulation.set_network(1e-3, 0.0)
@@ -133,7 +133,7 @@ def test_an_uplink_is_shared() -> None:
 
 def test_buckets_are_small_or_the_emulation_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with Emulation(pair()) as emulation:
-        assert emulation.plan.fastest_bps == 1e9
+        assert emulation.cluster.fastest_bps == 1e9
         assert all(0 < queue.burst <= 1 << 16 for queue in emulation.queues().values())
         assert len(emulation.queues()) == 4
         fill_us = [8e6 * queue.burst / queue.rate_bps for queue in emulation.queues().values()]
@@ -151,8 +151,8 @@ def test_buckets_are_small_or_the_emulation_is_refused(monkeypatch: pytest.Monke
 def test_two_emulations_do_not_meet() -> None:
     with Emulation(pair(), 0.002) as one, Emulation(pair(), 0.002) as other:
         assert {one.id, other.id} <= {found.id for found in running_emulations()}
-        address = one.plan.hosts[1].nics[0].address
-        assert address == other.plan.hosts[1].nics[0].address
+        address = one.cluster.hosts[1].nics[0].address
+        assert address == other.cluster.hosts[1].nics[0].address
         with python(one, 1, LISTENER) as listener:
             assert listener.stdout is not None and listener.stdout.readline() == "ready\n"
             with python(other, 0, CALLER, address) as stranger:
@@ -242,9 +242,9 @@ def test_rates_of_a_running_emulation_are_listed_and_changed(
         assert main(["emulate", "--list", "--json"]) == 0
         told = json.loads(capsys.readouterr().out)["emulations"]
         [own] = [found for found in told if found["id"] == emulation.id]
-        ports = {(port["src"], port["dst"]): port["rate_bps"] for port in own["plan"]["ports"]}
+        ports = {(port["src"], port["dst"]): port["rate_bps"] for port in own["cluster"]["ports"]}
         assert ports["leaf0", "n1/nic0"] == 60 * MBPS and ports["leaf0", "n0/nic0"] == 200 * MBPS
-        assert {(p.src, p.dst): p.rate_bps for p in emulation.plan.ports} == ports
+        assert {(p.src, p.dst): p.rate_bps for p in emulation.cluster.ports} == ports
         assert main(["emulate", "--set-rate", "leaf0", "n1/nic0", "fast"]) == 2
         with pytest.raises(InputError, match="running are"):
             set_rate("leaf0", "n1/nic0", 60 * MBPS, "1-00000000")
@@ -309,7 +309,7 @@ def test_a_ring_is_right_and_as_slow_as_its_wires(mpi: Mpi, handmade: ModuleType
 def test_latency_is_added_to_each_message_and_takes_no_rate(mpi: Mpi, handmade: ModuleType) -> None:
     """Around a ring over two hosts a chunk crosses the network twice; wires stay busy meanwhile."""
     with Emulation(pair(), 0.002) as plain:
-        nominal_us = max(route.latency_us for route in plain.plan.latencies)
+        nominal_us = max(route.latency_us for route in plain.cluster.latencies)
     latency_us, nbytes = 50_000.0, 4 << 20
     effort = Effort(warmup=1, runs=1)
     with (

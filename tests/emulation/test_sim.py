@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from tuccl.emulation import as_run_on_cpus, emulated_network, emulated_topology, plan_emulation
+from tuccl.emulation import as_run_on_cpus, emulated_cluster, emulated_network, emulated_topology
 from tuccl.emulation.sim_executor import EmulatedSimExecutor
 from tuccl.errors import InputError
 from tuccl.program import Knobs
@@ -23,7 +23,7 @@ def pair(nodes: int = 2) -> Topology:
 
 def test_the_ground_is_the_topology_with_other_rates() -> None:
     t = pair()
-    emulated = emulated_topology(t, plan_emulation(t, 0.002), latency_scale=7)
+    emulated = emulated_topology(t, emulated_cluster(t, 0.002), latency_scale=7)
     wires = [link for link in emulated.links if link.kind == "network"]
     assert len(wires) == 4 and {link.bandwidth for link in wires} == {0.025}
     nominal = next(link for link in t.links if link.kind == "network")
@@ -34,7 +34,7 @@ def test_the_ground_is_the_topology_with_other_rates() -> None:
 
 def test_all_bytes_share_the_cores_and_only_the_networks_share_tcp() -> None:
     t = pair()
-    network = emulated_network(emulated_topology(t, plan_emulation(t)), cores=2)
+    network = emulated_network(emulated_topology(t, emulated_cluster(t)), cores=2)
     names = [resource.name for resource in network.resources]
     for route in network.routes:
         used = {names[place] for place in route.resources}

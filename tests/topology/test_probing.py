@@ -37,7 +37,7 @@ from tuccl.topology.probing import (
     read_use,
     with_peer_rates,
 )
-from tuccl.topology.probing.plan import all_at_once, neighbour_pairs
+from tuccl.topology.probing.pairs import all_at_once, neighbour_pairs
 from tuccl.topology.probing.prober import Pair
 
 CASES: dict[str, Topology] = {

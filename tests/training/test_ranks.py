@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tuccl.emulation import plan_emulation
+from tuccl.emulation import emulated_cluster
 from tuccl.errors import InputError, TucclError
 from tuccl.topology import join, keep_gpus, load_profile
 from tuccl.training import Model, timeline_svg
@@ -50,7 +50,7 @@ def test_servers_have_further_hosts_on_the_same_switches() -> None:
     assert more.ranks == 4 + 3 and len(more.hosts) == 5
     network = [link for link in pair.links if link.kind == "network"]
     assert sum(link.kind == "network" for link in more.links) == len(network) * 5 / 2
-    assert len(plan_emulation(more).hosts) == 5
+    assert len(emulated_cluster(more).hosts) == 5
     assert with_servers(pair, 0) == pair
 
 

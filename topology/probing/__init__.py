@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from tuccl.topology.probing.fit import Estimate, Fit, fit
     from tuccl.topology.probing.measured import measured_topology, with_network
     from tuccl.topology.probing.network import NetworkRates, probe_network
+    from tuccl.topology.probing.pairs import Endpoint, endpoints_of, read_use
     from tuccl.topology.probing.peers import with_peer_rates
-    from tuccl.topology.probing.plan import Endpoint, endpoints_of, read_use
     from tuccl.topology.probing.prober import Load, PairTimes, Prober
     from tuccl.topology.probing.record import RecordedProber
 

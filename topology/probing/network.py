@@ -10,7 +10,7 @@ import msgspec
 
 from tuccl.errors import InputError
 from tuccl.topology.probing.fit import Estimate, Fit, fit, median_estimate
-from tuccl.topology.probing.plan import (
+from tuccl.topology.probing.pairs import (
     Endpoint,
     all_at_once,
     busy_pairs,

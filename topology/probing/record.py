@@ -12,7 +12,7 @@ import msgspec
 
 from tuccl.errors import InputError
 from tuccl.files import decode_reason, printable_path, read_bounded, write_file
-from tuccl.topology.probing.plan import Endpoint
+from tuccl.topology.probing.pairs import Endpoint
 from tuccl.topology.probing.prober import Load, Pair, PairTimes, Prober
 
 FORMAT: Literal["tuccl-probes/1"] = "tuccl-probes/1"

@@ -216,7 +216,7 @@ class Space:
 
     @property
     def choices(self) -> tuple[ScheduleChoice, ...]:
-        """Plans with at least one legal point."""
+        """Those with at least one legal point."""
         return tuple(self._channels)
 
     def __contains__(self, point: object) -> bool:

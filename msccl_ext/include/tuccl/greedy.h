@@ -29,7 +29,7 @@ struct PeriodicNetwork {
   int periods = 1;
   std::vector<int> hosts;  ///< By rank of a period.
   int resources = 0;
-  double tiles = 1;  ///< Passes of the executor over the plan; times are those of one tile.
+  double tiles = 1;  ///< Passes of the executor over the sends; times are those of one tile.
   std::vector<Route> routes;
 };
 
@@ -70,11 +70,11 @@ struct Search {
 };
 
 /// The best of several starts.
-struct GreedyPlan {
+struct GreedyResult {
   double time_us = 0;       ///< Estimate: the first tile's, and the busiest resource's for others.
   int start = -1;           ///< The start that gave it; -1 where none gave any.
   std::vector<Send> sends;  ///< In order of start.
-  int chunk = -1;           ///< Without a plan: a chunk, and a rank that it cannot reach.
+  int chunk = -1;           ///< Without sends: a chunk, and a rank that it cannot reach.
   int rank = -1;
 };
 
@@ -89,14 +89,14 @@ struct Demand {
 /// Sends that bring each chunk to each rank once. `sources[c]` has chunk c at first; a rank may
 /// take off its host what `relayed[rank]` names (empty: anything). Throws InputError where
 /// arguments do not fit together.
-GreedyPlan plan_multicast(const PeriodicNetwork& network, const std::vector<int>& sources,
-                          const std::vector<std::vector<int>>& relayed, const Search& search);
+GreedyResult plan_multicast(const PeriodicNetwork& network, const std::vector<int>& sources,
+                            const std::vector<std::vector<int>>& relayed, const Search& search);
 
 /// Sends that meet each demand, by routes that balance the load; `relayed` names the owners whose
 /// chunks a rank may take off its host (empty: anyone's). Throws InputError where arguments do not
 /// fit together.
-GreedyPlan plan_unicast(const PeriodicNetwork& network, const std::vector<Demand>& demands,
-                        const std::vector<std::vector<int>>& relayed, const Search& search);
+GreedyResult plan_unicast(const PeriodicNetwork& network, const std::vector<Demand>& demands,
+                          const std::vector<std::vector<int>>& relayed, const Search& search);
 
 /// The sends with their times, in order of start, if routes send as soon as their resources are
 /// free and a resource serves one send at a time (Graham's list scheduling).

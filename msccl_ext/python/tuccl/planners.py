@@ -3,7 +3,7 @@
 from tuccl._native import (
     MOST_COUNT,
     Excess,
-    GreedyPlan,
+    GreedyResult,
     Limits,
     PeriodicNetwork,
     Send,
@@ -31,7 +31,7 @@ from tuccl._native import (
 __all__ = [
     "MOST_COUNT",
     "Excess",
-    "GreedyPlan",
+    "GreedyResult",
     "Limits",
     "PeriodicNetwork",
     "Send",

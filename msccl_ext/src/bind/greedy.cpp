@@ -14,7 +14,7 @@ using namespace nb::literals;
 
 namespace tuccl {
 void bind_greedy(nb::module_& m) {
-  using greedy::GreedyPlan, greedy::PeriodicNetwork, greedy::Send;
+  using greedy::GreedyResult, greedy::PeriodicNetwork, greedy::Send;
   nb::class_<PeriodicNetwork>(m, "PeriodicNetwork",
                               "Routes of a machine that looks the same from each of its periods.")
       .def(
@@ -45,12 +45,12 @@ void bind_greedy(nb::module_& m) {
       .def_ro("reduce", &Send::reduce, "Whether the receiver adds it to what it has.")
       .def_ro("start_us", &Send::start_us)
       .def_ro("end_us", &Send::end_us);
-  nb::class_<GreedyPlan>(m, "GreedyPlan", "The best of several starts.")
-      .def_ro("time_us", &GreedyPlan::time_us, "As estimated.")
-      .def_ro("start", &GreedyPlan::start, "The start that gave it; -1 where none gave any.")
-      .def_ro("sends", &GreedyPlan::sends, "In order of start.")
-      .def_ro("chunk", &GreedyPlan::chunk, "Without a plan: a chunk that cannot reach `rank`.")
-      .def_ro("rank", &GreedyPlan::rank);
+  nb::class_<GreedyResult>(m, "GreedyResult", "The best of several starts.")
+      .def_ro("time_us", &GreedyResult::time_us, "As estimated.")
+      .def_ro("start", &GreedyResult::start, "The start that gave it; -1 where none gave any.")
+      .def_ro("sends", &GreedyResult::sends, "In order of start.")
+      .def_ro("chunk", &GreedyResult::chunk, "Without sends: a chunk that cannot reach `rank`.")
+      .def_ro("rank", &GreedyResult::rank);
   m.def(
       "plan_multicast",
       [](const PeriodicNetwork& network, const std::vector<int>& sources,
@@ -61,7 +61,7 @@ void bind_greedy(nb::module_& m) {
       nb::call_guard<nb::gil_scoped_release>(), "network"_a, "sources"_a, "relayed"_a,
       nb::kw_only(), "starts"_a, "seed"_a, "threads"_a = 0,
       "Sends that bring each chunk of `sources` to each rank once; `relayed` names by rank the "
-      "chunks that it may take off its host (empty: all). Threads do not change the plan.");
+      "chunks that it may take off its host (empty: all). Threads do not change the result.");
   m.def(
       "plan_unicast",
       [](const PeriodicNetwork& network, const std::vector<std::tuple<int, int, int>>& demands,

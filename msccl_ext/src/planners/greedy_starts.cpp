@@ -70,21 +70,22 @@ double estimated_us(const PeriodicNetwork& network, const std::vector<Send>& sen
   return makespan + (network.tiles - 1) * busiest;
 }
 
-GreedyPlan best_start(int from, int to, int threads, const std::function<GreedyPlan(int)>& plan) {
+GreedyResult best_start(int from, int to, int threads,
+                        const std::function<GreedyResult(int)>& attempt) {
   if (threads < 0 || threads > kMaxThreads)
     throw InputError("threads " + std::to_string(threads) + ": expected 0 (one a core) to " +
                      std::to_string(kMaxThreads));
-  const auto rank = [](const GreedyPlan& of) {
+  const auto rank = [](const GreedyResult& of) {
     return std::make_tuple(of.start < 0, of.time_us, of.start);
   };
   std::atomic<int> next = from;
-  GreedyPlan best;
+  GreedyResult best;
   bool any = false;
   std::exception_ptr failure;
   std::mutex mutex;
   const auto work = [&] {
     for (int start = next++; start < to; start = next++) try {
-        GreedyPlan candidate = plan(start);
+        GreedyResult candidate = attempt(start);
         const std::scoped_lock lock(mutex);
         if (!any || rank(candidate) < rank(best)) best = std::move(candidate);
         any = true;

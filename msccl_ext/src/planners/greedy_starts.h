@@ -70,8 +70,9 @@ int rank_distance(const PeriodicNetwork& network, const Route& route);
 /// The first tile's time, and the busiest resource's for each further one.
 double estimated_us(const PeriodicNetwork& network, const std::vector<Send>& sends);
 
-/// The best of the plans that `plan(start)` gives for starts `from` to `to`: least estimate, then
-/// first start, whatever the threads' order.
-GreedyPlan best_start(int from, int to, int threads, const std::function<GreedyPlan(int)>& plan);
+/// The best of the results that `attempt(start)` gives for starts `from` to `to`: least estimate,
+/// then first start, whatever the threads' order.
+GreedyResult best_start(int from, int to, int threads,
+                        const std::function<GreedyResult(int)>& attempt);
 
 }  // namespace tuccl::greedy

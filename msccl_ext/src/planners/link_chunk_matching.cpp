@@ -71,11 +71,11 @@ class LinkChunkMatching {
     }
   }
 
-  GreedyPlan solve() {
+  GreedyResult solve() {
     while (true) {
       match_free_routes();
       if (expand_timestep()) continue;
-      if (is_satisfied() || is_relaxed_) return plan();
+      if (is_satisfied() || is_relaxed_) return solution();
       relax_policy();
     }
   }
@@ -88,8 +88,8 @@ class LinkChunkMatching {
     return std::all_of(unmet_.begin(), unmet_.end(), [](int count) { return count == 0; });
   }
 
-  GreedyPlan plan() {
-    GreedyPlan result;
+  GreedyResult solution() {
+    GreedyResult result;
     for (int rank = 0; rank < problem_.ranks; ++rank)
       for (int chunk = 0; unmet_[rank] > 0 && chunk < problem_.chunks; ++chunk)
         if (postcondition_.has(rank, chunk)) {
@@ -167,7 +167,7 @@ class LinkChunkMatching {
     send(number, chunk);
   }
 
-  /// Whether no plan with this send could be quicker than the cutoff.
+  /// Whether no result with this send could be quicker than the cutoff.
   bool exceeds_cutoff(int number) const {
     const double end_us = now_us_ + problem_.travel_us[number];
     if (network_.tiles == 1) return end_us >= cutoff_us_;
@@ -287,7 +287,7 @@ class LinkChunkMatching {
   const MulticastProblem& problem_;
   const PeriodicNetwork& network_;
   Policy policy_;
-  double cutoff_us_;  ///< Plans that take as long are of no use.
+  double cutoff_us_;  ///< Results that take as long are of no use.
   SplitMix64 random_;
   bool is_relaxed_ = false;
   long deferrals_;
@@ -311,10 +311,10 @@ class LinkChunkMatching {
 
 }  // namespace
 
-GreedyPlan plan_multicast(const PeriodicNetwork& network, const std::vector<int>& sources,
-                          const std::vector<std::vector<int>>& relayed, const Search& search) {
+GreedyResult plan_multicast(const PeriodicNetwork& network, const std::vector<int>& sources,
+                            const std::vector<std::vector<int>>& relayed, const Search& search) {
   const MulticastProblem problem(network, sources, relayed);
-  GreedyPlan best;
+  GreedyResult best;
   int best_policy = -1;
   const int starts = std::max(1, search.starts);
   for (int from = 0; from < starts; from += kStartsPerRound) {
@@ -326,14 +326,14 @@ GreedyPlan plan_multicast(const PeriodicNetwork& network, const std::vector<int>
                                              : start / (from ? 2 : 1) % kPolicies;
     };
     const auto attempt = [&](int start) {
-      GreedyPlan plan = LinkChunkMatching(problem, policy_of(policy(start)),
-                                          search.seed * 1000003 + start, cutoff_us)
-                            .solve();
-      if (plan.rank < 0) plan.start = start;
-      return plan;
+      GreedyResult found = LinkChunkMatching(problem, policy_of(policy(start)),
+                                             search.seed * 1000003 + start, cutoff_us)
+                               .solve();
+      if (found.rank < 0) found.start = start;
+      return found;
     };
     const int to = std::min(starts, from + kStartsPerRound);
-    GreedyPlan candidate = best_start(from, to, search.threads, attempt);
+    GreedyResult candidate = best_start(from, to, search.threads, attempt);
     if (candidate.start >= 0) best_policy = policy(candidate.start);
     if (candidate.start >= 0 || from == 0) best = std::move(candidate);
     if (best.start < 0) break;  // what a start cannot reach without a cutoff, none can

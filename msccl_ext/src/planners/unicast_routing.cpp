@@ -159,21 +159,21 @@ std::vector<Send> sends_along(const PeriodicNetwork& network, const std::vector<
 
 }  // namespace
 
-GreedyPlan plan_unicast(const PeriodicNetwork& network, const std::vector<Demand>& demands,
-                        const std::vector<std::vector<int>>& relayed, const Search& search) {
+GreedyResult plan_unicast(const PeriodicNetwork& network, const std::vector<Demand>& demands,
+                          const std::vector<std::vector<int>>& relayed, const Search& search) {
   check(network, demands, relayed);
   return best_start(0, std::max(1, search.starts), search.threads, [&](int start) {
     SplitMix64 random(search.seed * 1000003 + start);
-    GreedyPlan plan;
-    const auto paths = UnicastRouting(network, demands, relayed).solve(random, plan.chunk);
-    if (plan.chunk >= 0) {
-      plan.rank = demands[plan.chunk].dst;
-      return plan;
+    GreedyResult result;
+    const auto paths = UnicastRouting(network, demands, relayed).solve(random, result.chunk);
+    if (result.chunk >= 0) {
+      result.rank = demands[result.chunk].dst;
+      return result;
     }
-    plan.start = start;
-    plan.sends = sends_along(network, paths, random);
-    plan.time_us = estimated_us(network, plan.sends);
-    return plan;
+    result.start = start;
+    result.sends = sends_along(network, paths, random);
+    result.time_us = estimated_us(network, result.sends);
+    return result;
   });
 }
 

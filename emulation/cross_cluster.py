@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tuccl.emulation.plan import EmulationPlan, plan_emulation
+from tuccl.emulation.cluster import EmulatedCluster, emulated_cluster
 from tuccl.errors import InputError
 from tuccl.topology import CrossTraffic, Topology
 from tuccl.topology.cross_traffic import network_hops
@@ -17,16 +17,16 @@ _EFFICIENCY = 1.0
 
 def with_cross(
     topology: Topology, scale: float | None, cross: CrossTraffic | None
-) -> EmulationPlan:
+) -> EmulatedCluster:
     """Return the emulated cluster with the hosts and control links that ``cross`` needs.
 
     Raises:
-        InputError: what `plan_emulation` raises, or an end of the traffic is none of the network.
+        InputError: what `emulated_cluster` raises, or an end of the traffic is none of the network.
     """
     if cross is None:
-        return plan_emulation(topology, scale)
-    plan = plan_emulation(topology, scale, outside_ends(topology, cross))
-    ports = {(port.src, port.dst): port for port in plan.ports}
+        return emulated_cluster(topology, scale)
+    cluster = emulated_cluster(topology, scale, outside_ends(topology, cross))
+    ports = {(port.src, port.dst): port for port in cluster.ports}
     links = dict.fromkeys(narrowest_link(topology, *pair) for pair in _pairs(cross))
     if len(links) > _MOST_CONTROL_LINKS:
         raise InputError(
@@ -35,7 +35,7 @@ def with_cross(
     control = tuple(
         msgspec.structs.replace(ports[link], device=f"control{n}") for n, link in enumerate(links)
     )
-    return msgspec.structs.replace(plan, control=control)
+    return msgspec.structs.replace(cluster, control=control)
 
 
 def outside_ends(topology: Topology, cross: CrossTraffic) -> tuple[str, ...]:
@@ -50,7 +50,7 @@ def narrowest_link(topology: Topology, src: str, dst: str) -> tuple[str, str]:
     return hop.src, hop.dst
 
 
-def as_emulated(cross: CrossTraffic, plan: EmulationPlan) -> CrossTraffic:
+def as_emulated(cross: CrossTraffic, cluster: EmulatedCluster) -> CrossTraffic:
     """Return ``cross`` with its rates in GB/s scaled as the cluster's links are.
 
     Where a source has no efficiency, it has that of Linux's token buckets.
@@ -58,7 +58,7 @@ def as_emulated(cross: CrossTraffic, plan: EmulationPlan) -> CrossTraffic:
     sources = (
         msgspec.structs.replace(
             source,
-            gbs=None if source.gbs is None else source.gbs * plan.scale,
+            gbs=None if source.gbs is None else source.gbs * cluster.scale,
             efficiency=_EFFICIENCY
             if source.efficiency is None and source.kind != "rate"
             else source.efficiency,

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from tuccl.emulation import Emulation
+from tuccl.emulation.cluster import EmulatedCluster, emulated_cluster
 from tuccl.emulation.launch import hosts_file, places_file
-from tuccl.emulation.plan import EmulationPlan, plan_emulation
 from tuccl.errors import InputError
 from tuccl.topology import Link, Node, Topology, join, keep_gpus, load_profile
 
@@ -34,7 +34,7 @@ def two_spines(hosts: tuple[str, ...] = ("a", "b")) -> Topology:
     return Topology("two spines", tuple(nodes), tuple(links))
 
 
-def arrives(emulated: EmulationPlan, src: str, dst: str) -> bool:
+def arrives(emulated: EmulatedCluster, src: str, dst: str) -> bool:
     """Return whether a packet from a NIC comes to another, switch by switch."""
     ahead = {(switch, nic): following for switch, nic, following in emulated.forwarding}
     at = next(port.dst for port in emulated.ports if port.src == src)
@@ -56,7 +56,7 @@ TOPOLOGIES = [
 
 @pytest.mark.parametrize("t", TOPOLOGIES, ids=lambda t: t.name)
 def test_what_is_said_to_be_reached_is_reached(t: Topology) -> None:
-    emulated = plan_emulation(t)
+    emulated = emulated_cluster(t)
     reaches = set(emulated.reaches)
     for here in emulated.hosts:
         for there in emulated.hosts:
@@ -71,7 +71,7 @@ def test_what_is_said_to_be_reached_is_reached(t: Topology) -> None:
 
 @pytest.mark.parametrize("t", TOPOLOGIES, ids=lambda t: t.name)
 def test_every_direction_of_every_wire_has_its_rate_and_a_device(t: Topology) -> None:
-    emulated = plan_emulation(t, 0.01)
+    emulated = emulated_cluster(t, 0.01)
     network = [link for link in t.links if link.kind == "network"]
     assert len(emulated.ports) == 2 * len(network)
     assert len({(port.space, port.device) for port in emulated.ports}) == len(emulated.ports)
@@ -83,7 +83,7 @@ def test_every_direction_of_every_wire_has_its_rate_and_a_device(t: Topology) ->
 
 @pytest.mark.parametrize("t", TOPOLOGIES, ids=lambda t: t.name)
 def test_a_rail_is_a_subnet_of_nics_that_reach_each_other(t: Topology) -> None:
-    emulated = plan_emulation(t)
+    emulated = emulated_cluster(t)
     nics = emulated.nics
     assert len({nic.address for nic in nics.values()}) == len(nics)
     assert len({nic.mac for nic in nics.values()}) == len(nics)
@@ -96,12 +96,12 @@ def test_a_rail_is_a_subnet_of_nics_that_reach_each_other(t: Topology) -> None:
 
 
 def test_ranks_have_a_nic_of_their_own_only_where_it_reaches_everyone() -> None:
-    assert plan_emulation(cluster("clos")).nic_of[2] == "n1/nic0"
-    assert plan_emulation(cluster("rail")).nic_of == {}
+    assert emulated_cluster(cluster("clos")).nic_of[2] == "n1/nic0"
+    assert emulated_cluster(cluster("rail")).nic_of == {}
 
 
 def test_the_fastest_nic_runs_at_a_gigabit_unless_it_is_slower() -> None:
-    assert plan_emulation(cluster()).fastest_bps == 1e9
+    assert emulated_cluster(cluster()).fastest_bps == 1e9
     slow = msgspec.structs.replace(
         two_spines(),
         links=tuple(
@@ -109,12 +109,12 @@ def test_the_fastest_nic_runs_at_a_gigabit_unless_it_is_slower() -> None:
             for link in two_spines().links
         ),
     )
-    assert plan_emulation(slow).scale == 1.0 and plan_emulation(slow).fastest_bps == 200e6
+    assert emulated_cluster(slow).scale == 1.0 and emulated_cluster(slow).fastest_bps == 200e6
 
 
 def test_no_name_of_the_topology_reaches_a_command() -> None:
     evil = two_spines(("; reboot", "$(id) -x"))
-    emulated = plan_emulation(evil)
+    emulated = emulated_cluster(evil)
     spaces = {host.space: f"tuccl-{host.space}" for host in emulated.hosts}
     words = [port.device for port in emulated.ports] + [port.space for port in emulated.ports]
     words += [nic.device for nic in emulated.nics.values()]
@@ -124,7 +124,7 @@ def test_no_name_of_the_topology_reaches_a_command() -> None:
 
 
 def test_latencies_are_reported_for_every_pair_between_hosts() -> None:
-    emulated = plan_emulation(two_spines())
+    emulated = emulated_cluster(two_spines())
     assert {(r.src, r.dst): r.latency_us for r in emulated.latencies} == {(0, 1): 5.0, (1, 0): 5.0}
 
 
@@ -159,16 +159,16 @@ def test_what_cannot_be_emulated_is_refused_in_a_line(
     t: Topology, scale: float | None, said: str
 ) -> None:
     with pytest.raises(InputError, match=said):
-        plan_emulation(t, scale)
+        emulated_cluster(t, scale)
 
 
 def test_latencies_are_by_sender_and_receiver() -> None:
     topology = join(load_profile("ndv2"), 2)
     matrix = Emulation(topology, latency_scale=10).latency_matrix
-    plan = plan_emulation(topology)
+    cluster = emulated_cluster(topology)
     for src, row in enumerate(matrix):
         for dst, us in enumerate(row):
             assert (us > 0) == (src // 8 != dst // 8)
-    route = plan.latencies[0]
+    route = cluster.latencies[0]
     assert matrix[route.src][route.dst] == route.latency_us * 10
     assert Emulation(topology).latency_matrix == ()

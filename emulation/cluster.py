@@ -1,4 +1,4 @@
-"""The plan of an emulated cluster: hosts, NICs, switches and links, worked out from a topology.
+"""An emulated cluster: hosts, NICs, switches and links, worked out from a topology.
 
 Nothing here touches the machine. Every name that reaches the kernel is made of numbers; names of
 the topology only ever stand in text files, and only after `safe_names`.
@@ -65,7 +65,7 @@ class RouteLatency(msgspec.Struct, frozen=True):
     latency_us: float
 
 
-class EmulationPlan(msgspec.Struct, frozen=True):
+class EmulatedCluster(msgspec.Struct, frozen=True):
     """An emulated cluster.
 
     Attributes:
@@ -119,9 +119,9 @@ class EmulationPlan(msgspec.Struct, frozen=True):
         return max(port.rate_bps for port in self.ports if port.src in nics)
 
 
-def plan_emulation(
+def emulated_cluster(
     topology: Topology, scale: float | None = None, outside: Iterable[str] = ()
-) -> EmulationPlan:
+) -> EmulatedCluster:
     """Return the emulated cluster for ``topology``, with all rates multiplied by ``scale``.
 
     Args:
@@ -130,7 +130,7 @@ def plan_emulation(
         outside: ids of switches that get a host outside the job.
 
     >>> from tuccl.topology import join, load_profile
-    >>> emulated = plan_emulation(join(load_profile("ndv2"), 2))
+    >>> emulated = emulated_cluster(join(load_profile("ndv2"), 2))
     >>> emulated.scale, [nic.address for nic in emulated.hosts[1].nics]
     (0.01, ['10.77.0.2'])
 
@@ -158,7 +158,7 @@ def plan_emulation(
     all_bound = all((bound.get(a), bound.get(b)) in set(reaches) for a, b in crossing)
     outsiders = _outside_hosts(tuple(outside), switches)
     return _with_outside(
-        EmulationPlan(
+        EmulatedCluster(
             topology.name,
             factor,
             hosts,
@@ -336,21 +336,21 @@ def _outside_hosts(outside: tuple[str, ...], switches: tuple[str, ...]) -> tuple
 
 
 def _with_outside(
-    plan: EmulationPlan,
+    cluster: EmulatedCluster,
     outside: tuple[EmulatedHost, ...],
     nics: dict[str, str],
     hops: dict[tuple[str, str], Hop],
-) -> EmulationPlan:
-    """Return ``plan`` with the hosts outside the job, each a hop from its switch."""
+) -> EmulatedCluster:
+    """Return ``cluster`` with the hosts outside the job, each a hop from its switch."""
     if not outside:
-        return plan
+        return cluster
     own = {host.nics[0].id: host for host in outside}
     ends = {(nic, host.host) for nic, host in own.items()}
     joined = hops | {
         pair: Hop(*pair, "network", math.inf, 0.0) for end in ends for pair in (end, end[::-1])
     }
-    steps = [step for nic in own for step in _towards(nic, joined, set(plan.switches))]
-    forwarding = (*plan.forwarding, *steps)
+    steps = [step for nic in own for step in _towards(nic, joined, set(cluster.switches))]
+    forwarding = (*cluster.forwarding, *steps)
     reaches = _reaches(nics | {nic: nic for nic in own}, joined, forwarding)
     ports = [
         (
@@ -360,7 +360,7 @@ def _with_outside(
         for nic, host in own.items()
     ]
     return msgspec.structs.replace(
-        plan,
+        cluster,
         forwarding=forwarding,
         outside=outside,
         outside_ports=tuple(port for pair in ports for port in pair),

@@ -1,4 +1,4 @@
-"""Plans of probes: neighbours first, then flows of all at once; no pairs that jobs do not use."""
+"""Pairs to probe: neighbours first, then flows of all at once; no pairs that jobs do not use."""
 
 from __future__ import annotations
 
