@@ -125,18 +125,31 @@ void Sharing::add_demands(const Links& links) {
   std::vector<bool> able(links_.size());
   for (std::size_t l = 0; l < links_.size(); ++l)
     able[l] = highest[l] > links_[l].capacity * kEqual;
+  // Where the narrowest never fills, flows are held back one by one, not all together: those of a
+  // link add to one demand.
+  std::vector<int> joint(demands_.size()), unlimited(links_.size(), kNobody);
+  for (const auto& [ends, demand] : known) {
+    joint[demand] = demand;
+    if (able[ends.second] && ends.second != ends.first) continue;
+    int& own = unlimited[ends.first];
+    if (own == kNobody) own = demand;
+    joint[demand] = own;
+    demands_[own].limit = kUnlimited;
+  }
+  for (Slot& slot : slots_) slot.demand = joint[slot.demand];
   keep_slots(able);
 }
 
 /// Makes one of all bundles with the same limit that can only be held up by
-/// the same links.
+/// the same links, and add to the same demands.
 void Sharing::join_symmetric() {
   std::map<std::pair<double, std::vector<int>>, int> known;
   std::vector<FlowClass> joined;
   for (std::size_t i = 0; i < bundles_.size(); ++i) {
     FlowClass& b = bundles_[i];
-    std::vector<int> links;
-    for (int s = b.first; s < b.last; ++s) links.push_back(slots_[s].link);
+    std::vector<int> links;  // and demands
+    for (int s = b.first; s < b.last; ++s)
+      links.insert(links.end(), {slots_[s].link, slots_[s].demand});
     int& at = routes_[i].flow_class;
     at = static_cast<int>(joined.size());
     if (!links.empty()) at = known.try_emplace({b.cap, std::move(links)}, at).first->second;
