@@ -164,7 +164,7 @@ class Target:
             knobs,
             time_us,
             seconds + time.monotonic() - begun,
-            fraction_of_bound(program, self.topology, self.collective),
+            fraction_of_bound(program, self.topology, self.collective, links),
             longest_chain(schedule),
         )
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.network import topology_network
-from tuccl.synth.model.schedule import Address, Schedule, Transfer
+from tuccl.synth.model.schedule import Schedule
 from tuccl.topology import Topology, all_paths
-
-_Cell = tuple[int, Address]
 
 
 def hop_bound(topology: Topology, collective: Collective) -> int:
@@ -46,18 +44,4 @@ def fewest_hops(topology: Topology, collective: Collective) -> int:
 
 def longest_chain(schedule: Schedule) -> int:
     """Return the most messages of `schedule` of which each carries what the one before brought."""
-    length: dict[_Cell, int] = {}
-    for transfer in schedule.transfers:
-        brought = max(
-            (length.get(cell, 0) for cell in _cells(transfer.src, transfer.src_at, transfer)),
-            default=0,
-        ) + (not transfer.local)
-        if (operand := transfer.operand_at) is not None:
-            cells = _cells(transfer.dst, operand, transfer)
-            brought = max(brought, *(length.get(cell, 0) for cell in cells))
-        length.update((cell, brought) for cell in _cells(transfer.dst, transfer.dst_at, transfer))
-    return max(length.values(), default=0)
-
-
-def _cells(rank: int, at: Address, transfer: Transfer) -> list[_Cell]:
-    return [(rank, at.shifted(chunk)) for chunk in range(transfer.count)]
+    return schedule.native.longest_chain

@@ -25,26 +25,28 @@ Tree = Sequence[TreeEdge]
 
 
 class Rounds:
-    """Transfers by round; those of one round run in the order in which they were added."""
+    """Transfers by round; those of one round run by their turn, then as they were added."""
 
     def __init__(self, trace: Trace, nbytes: int) -> None:
         """Start without transfers; `nbytes` is the size of the whole buffer."""
         self.trace = trace
         self.chunk_bytes = nbytes / trace.collective.nchunks(trace.chunks_per_rank)
-        self._actions: list[tuple[int, int, Callable[[], None]]] = []
+        self._actions: list[tuple[int, int, int, Callable[[], None]]] = []
 
     def run(self) -> None:
         """Emit all transfers to the trace."""
-        for _, _, action in sorted(self._actions, key=lambda entry: entry[:2]):
+        for *_, action in sorted(self._actions, key=lambda entry: entry[:3]):
             action()
 
-    def at(self, when: int, action: Callable[[], None]) -> None:
+    def at(self, when: int, action: Callable[[], None], turn: int = 0) -> None:
         """Run `action`, which emits to the trace, in round `when`."""
-        self._actions.append((when, len(self._actions), action))
+        self._actions.append((when, turn, len(self._actions), action))
 
-    def send(self, when: int, chunks: range, src: int, dst: int, channel: int = 0) -> None:
+    def send(
+        self, when: int, chunks: range, src: int, dst: int, channel: int = 0, turn: int = 0
+    ) -> None:
         """Send `chunks` in round `when`."""
-        self.at(when, partial(self.trace.send, chunks.start, src, dst, channel, len(chunks)))
+        self.at(when, partial(self.trace.send, chunks.start, src, dst, channel, len(chunks)), turn)
 
     def walk(self, when: int, chunks: range, path: Sequence[int]) -> None:
         """Send `chunks` from rank to rank along `path`, all in round `when`."""
@@ -60,6 +62,7 @@ class Rounds:
         channel: int = 0,
         *,
         via_scratch: bool = False,
+        turn: int = 0,
     ) -> None:
         """Add the sums of `senders` to those of `rank`."""
         size = self.chunk_bytes * len(chunks)
@@ -71,12 +74,13 @@ class Rounds:
                 fan.receive(sender, channel)
             fan.finish()
 
-        self.at(when, fan_in)
+        self.at(when, fan_in, turn)
 
     def spread(self, start: int, chunks: range, tree: Tree) -> None:
         """Send `chunks` down `tree`."""
         for edge in tree:
-            self.send(start + edge.round, chunks, edge.parent, edge.child, edge.channel)
+            turn = self._turn(tree, edge.child)
+            self.send(start + edge.round, chunks, edge.parent, edge.child, edge.channel, turn)
 
     def collect(self, start: int, chunks: range, tree: Tree, *, via_scratch: bool = False) -> int:
         """Sum `chunks` up `tree`; return the round after the last."""
@@ -85,5 +89,10 @@ class Rounds:
         for edge in tree:
             senders[start + last - edge.round, edge.parent, edge.channel].append(edge.child)
         for (when, rank, channel), ranks in sorted(senders.items()):
-            self.add(when, chunks, rank, ranks, channel, via_scratch=via_scratch)
+            turn = self._turn(tree, rank)
+            self.add(when, chunks, rank, ranks, channel, via_scratch=via_scratch, turn=turn)
         return start + last
+
+    def _turn(self, tree: Tree, rank: int) -> int:
+        """Return how far ahead of the root a rank is: what rotated trees have in common."""
+        return (rank - tree[0].parent) % self.trace.collective.ranks

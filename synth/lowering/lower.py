@@ -8,7 +8,7 @@ from tuccl.errors import Infeasible, InputError
 from tuccl.planners import Excess, Transfers
 from tuccl.program import Program, verify
 from tuccl.synth.lowering.limits import limits_of
-from tuccl.synth.model.schedule import Schedule, transfers_of
+from tuccl.synth.model.schedule import Schedule
 
 Placement = Literal["any", "in-place", "out-of-place"]
 
@@ -40,7 +40,7 @@ def lower(
     limits = limits_of(dialect)
     if instances < 1:
         raise InputError(f"{instances} instances: expected at least 1")
-    transfers = transfers_of(schedule)
+    transfers = schedule.native
     modes = _modes(schedule, transfers, placement)
     lowered = transfers.lower(instances, limits, [at for at in (False, True) if modes[at]])
     if isinstance(lowered, Excess):

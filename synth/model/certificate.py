@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuccl.synth.model.schedule import Schedule, transfers_of
+from tuccl.synth.model.schedule import Schedule
 
 
 def verify_schedule(schedule: Schedule, in_place: bool = False) -> str | None:
@@ -12,4 +12,4 @@ def verify_schedule(schedule: Schedule, in_place: bool = False) -> str | None:
         Contributions are followed as sets: every output must end with the right chunk, reduced
         over every rank exactly once (or owned by the rank that it came from).
     """
-    return transfers_of(schedule).fault(in_place) or None
+    return schedule.native.fault(in_place) or None

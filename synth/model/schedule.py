@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -138,22 +139,21 @@ class Schedule:
         """Return the number of channels used."""
         return 1 + max((t.channel for t in self.transfers), default=0)
 
-
-def transfers_of(schedule: Schedule) -> Transfers:
-    """Return the transfers of `schedule` as the native floor takes them."""
-    collective, hints = schedule.collective, schedule.hints
-    return Transfers(
-        [
-            (t.src, t.dst, t.src_at, t.dst_at, t.count, t.reduce, t.operand, t.channel)
-            for t in schedule.transfers
-        ],
-        collective=collective.name,
-        root=collective.root,
-        ranks=collective.ranks,
-        nchunks=schedule.nchunks,
-        chunks_per_rank=schedule.chunks_per_rank,
-        scratch=list(schedule.scratch),
-        split_send_recv=hints.split_send_recv,
-        sends_first=hints.sends_first,
-        shared=list(hints.shared_threadblocks),
-    )
+    @cached_property
+    def native(self) -> Transfers:
+        """Return the transfers as the native floor takes them."""
+        return Transfers(
+            [
+                (t.src, t.dst, t.src_at, t.dst_at, t.count, t.reduce, t.operand, t.channel)
+                for t in self.transfers
+            ],
+            collective=self.collective.name,
+            root=self.collective.root,
+            ranks=self.collective.ranks,
+            nchunks=self.nchunks,
+            chunks_per_rank=self.chunks_per_rank,
+            scratch=list(self.scratch),
+            split_send_recv=self.hints.split_send_recv,
+            sends_first=self.hints.sends_first,
+            shared=list(self.hints.shared_threadblocks),
+        )

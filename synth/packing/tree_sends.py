@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -44,24 +45,40 @@ def chained_sends(
     >>> [(send.dst, send.after) for send in chained_sends((), [Tree(1, 1, (1, -1, 0))], [0, 0, 0])]
     [(0, ()), (2, (0,))]
     """
+    ranks = len(first_chunks)
     sends: list[Send] = []
     arrived: dict[tuple[int, int], tuple[int, ...]] = {}
     for trees, reduce in ((reduction, True), (broadcast, False)):
-        sign = -1 if reduce else 1
-        for tree, first in _chunks(trees, first_chunks):
-            depth = tree.depths()
-            arcs = sorted(tree.arcs, key=lambda arc: (sign * depth[arc[0]], arc))
-            for chunks in _runs(first, tree.weight, most):
-                for child, parent in arcs:
-                    src, dst = (child, parent) if reduce else (parent, child)
-                    after = {n for chunk in chunks for n in arrived.get((chunk, src), ())}
-                    for chunk in chunks:
-                        before = arrived.get((chunk, dst), ()) if reduce else ()
-                        arrived[chunk, dst] = (*before, len(sends))
-                    sends.append(
-                        Send(chunks[0], src, dst, len(chunks), reduce, tuple(sorted(after)))
-                    )
+        entries = sorted(_entries(trees, first_chunks, most, ranks, reduce=reduce))
+        for _, _, _, _, src, dst, chunks in entries:
+            after = {n for chunk in chunks for n in arrived.get((chunk, src), ())}
+            for chunk in chunks:
+                before = arrived.get((chunk, dst), ()) if reduce else ()
+                arrived[chunk, dst] = (*before, len(sends))
+            sends.append(Send(chunks[0], src, dst, len(chunks), reduce, tuple(sorted(after))))
     return sends
+
+
+_Entry = tuple[int, int, tuple[int, int], int, int, int, range]
+
+
+def _entries(
+    trees: Sequence[Tree], first_chunks: Sequence[int], most: int, ranks: int, *, reduce: bool
+) -> Iterator[_Entry]:
+    """Yield each send behind the key that orders it: its run of the root's, its level, its arc.
+
+    Arcs count ranks from the root on, so trees that are rotated by some ranks have rotated orders.
+    """
+    runs = Counter[int]()
+    for tree, first in _chunks(trees, first_chunks):
+        depth, root = tree.depths(), tree.root
+        for chunks in _runs(first, tree.weight, most):
+            for child, parent in tree.arcs:
+                level = -depth[child] if reduce else depth[child]
+                arc = (child - root) % ranks, (parent - root) % ranks
+                src, dst = (child, parent) if reduce else (parent, child)
+                yield runs[root], level, arc, root, src, dst, chunks
+            runs[root] += 1
 
 
 def _runs(first: int, count: int, most: int) -> Iterator[range]:

@@ -65,6 +65,10 @@ struct Schedule {
 /// every rank exactly once (or owned by the rank that it came from).
 std::string fault_of(const Schedule& schedule, bool in_place);
 
+/// The most messages of which each carries what the one before brought. Throws InputError where a
+/// transfer is outside the schedule's ranks or buffers.
+int longest_chain(const Schedule& schedule);
+
 /// Limits of a dialect (docs/reference/msccl.md).
 struct Limits {
   int steps = 64;

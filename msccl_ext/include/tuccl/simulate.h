@@ -51,6 +51,7 @@ struct SimResult {
   /// Slices walked, one for each slice of a transfer and pass, in all runs that
   /// the answer took (an extrapolated one takes several short ones).
   std::int64_t events = 0;
+  int blocks = 0;  ///< Thread blocks walked: one of each class of those that do the same.
   std::vector<std::int64_t> resource_bytes;  ///< User bytes carried.
   std::vector<double> resource_wire_bytes;   ///< With the protocol's flags.
   std::vector<double> resource_busy_us;      ///< Time with at least one flow on it, of others too.
@@ -68,6 +69,10 @@ struct SimResult {
 SimResult simulate(const Program& program, const Knobs& knobs, const Network& network,
                    const MachineClass& machine, std::int64_t nbytes,
                    const SimOptions& options = {});
+
+/// What the busiest resource takes for each MB (1e6 bytes) of the whole buffer, in us. Throws
+/// InputError for a missing route.
+double busiest_us_per_mb(const Program& program, const Network& network);
 
 /// A call by some ranks of a network, beside other calls on it.
 struct GroupCall {

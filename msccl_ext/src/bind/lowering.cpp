@@ -92,6 +92,8 @@ void bind_lowering(nb::module_& m) {
           "Each row: src, dst, src_at, dst_at, count, reduce, operand, channel.")
       .def("fault", &lowering::fault_of, unlocked, "in_place"_a,
            "What is wrong with them in or out of place; empty if nothing is.")
+      .def_prop_ro("longest_chain", &lowering::longest_chain, unlocked,
+                   "The most messages of which each carries what the one before brought.")
       .def("lower", &lowering::lower, unlocked, "copies"_a, "limits"_a, "in_place"_a,
            "Their program for `copies` instances, or the limit that no form of it keeps. They have "
            "to be right in each of `in_place`.");

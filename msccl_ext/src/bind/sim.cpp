@@ -28,7 +28,15 @@ void bind_network(nb::module_& m) {
            "routes"_a)
       .def_prop_ro("ranks", &Network::ranks)
       .def_prop_ro("resources", &Network::resources)
-      .def_prop_ro("routes", &Network::routes);
+      .def_prop_ro("routes", &Network::routes)
+      .def(
+          "busiest_us_per_mb",
+          [](const Network& network, const Program& program) {
+            return busiest_us_per_mb(program, network);
+          },
+          "program"_a,
+          "What the busiest resource takes for each MB (1e6 bytes) of the program's whole buffer, "
+          "in us.");
 }
 
 void bind_machine(nb::module_& m) {
@@ -79,6 +87,8 @@ void bind_result(nb::module_& m) {
           "events", &SimResult::events,
           "Slices walked: one for each slice of a transfer and pass over the program, in all runs "
           "that the answer took.")
+      .def_ro("blocks", &SimResult::blocks,
+              "Thread blocks walked: one of each class of those that do the same.")
       .def_ro("resource_bytes", &SimResult::resource_bytes, "User bytes carried in the whole run.")
       .def_ro("resource_wire_bytes", &SimResult::resource_wire_bytes,
               "The same with the protocol's flags.")

@@ -8,6 +8,7 @@
 
 #include "lowering/cells.h"
 #include "lowering/order.h"
+#include "tuccl/error.h"
 
 namespace tuccl::lowering {
 namespace {
@@ -175,6 +176,23 @@ std::string fault_of(const Schedule& schedule, bool in_place) {
              std::to_string(t.dst) + "): " + wrong;
   }
   return memory.unfinished();
+}
+
+int longest_chain(const Schedule& schedule) {
+  if (const std::string misfit = misfit_of(schedule); !misfit.empty()) throw InputError(misfit);
+  const Cells cells(schedule, false);
+  std::vector<int> length(cells.size());
+  int longest = 0;
+  const auto most = [&](std::int64_t first, int count) {
+    return *std::max_element(length.begin() + first, length.begin() + first + count);
+  };
+  for (const Transfer& t : schedule.transfers) {
+    int brought = most(cells(t.src, t.src_at), t.count) + (t.local() ? 0 : 1);
+    if (t.reduce) brought = std::max(brought, most(cells(t.dst, t.operand), t.count));
+    std::fill_n(length.begin() + cells(t.dst, t.dst_at), t.count, brought);
+    longest = std::max(longest, brought);
+  }
+  return longest;
 }
 
 }  // namespace tuccl::lowering

@@ -32,18 +32,25 @@ std::vector<Candidate> candidates_of(const Schedule& schedule, const Connections
 }
 
 /// By incoming connection the outgoing one that shares its thread block: those with most to fuse
-/// first.
-std::vector<int> partners(const Connections& connections,
-                          const std::vector<Candidate>& candidates) {
+/// first, then by how far ahead the other ranks are, so that ranks that do the same have the same.
+std::vector<int> partners(const Connections& connections, const std::vector<Candidate>& candidates,
+                          int ranks) {
   std::map<std::pair<int, int>, std::vector<int>> received;
   for (const Candidate& c : candidates) received[{c.incoming, c.outgoing}].push_back(c.received);
-  using Weighted = std::tuple<int, Connection, Connection, int, int>;
+  const auto ahead = [ranks](int from, int to) { return (to - from + ranks) % ranks; };
+  const auto place = [&](const Connection& c, int from, int to) {
+    return std::tuple(c.channel, ahead(from, to), from);
+  };
+  using Place = std::tuple<int, int, int>;
+  using Weighted = std::tuple<int, Place, Place, int, int>;
   std::vector<Weighted> pairs;
   for (auto& [ends, of_pair] : received) {
     std::sort(of_pair.begin(), of_pair.end());
     const auto end = std::unique(of_pair.begin(), of_pair.end());
-    pairs.emplace_back(static_cast<int>(of_pair.begin() - end), connections.all[ends.first],
-                       connections.all[ends.second], ends.first, ends.second);
+    const Connection& in = connections.all[ends.first];
+    const Connection& out = connections.all[ends.second];
+    pairs.emplace_back(static_cast<int>(of_pair.begin() - end), place(in, in.dst, in.src),
+                       place(out, out.src, out.dst), ends.first, ends.second);
   }
   std::sort(pairs.begin(), pairs.end());
   std::vector<int> partner(connections.all.size(), kNone);
@@ -118,7 +125,7 @@ Fusion fuse_receives(const Schedule& schedule, const Connections& connections, c
                      const std::vector<bool>& banned) {
   Fusion out = no_fusion(schedule, connections);
   std::vector<Candidate> candidates = candidates_of(schedule, connections, order, banned);
-  const std::vector<int> partner = partners(connections, candidates);
+  const std::vector<int> partner = partners(connections, candidates, schedule.ranks);
   std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
     return std::tie(a.received, a.sent) > std::tie(b.received, b.sent);
   });

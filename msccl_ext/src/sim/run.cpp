@@ -312,7 +312,7 @@ void Run<kRecorded>::finish_slice(int block, const Transfer& t) {
   BlockState& s = blocks_[block];
   const Block& b = graph_.blocks[block];
   if constexpr (kRecorded) recorder_->finished(block);
-  ++events_;
+  events_ += b.stands_for;
   if (t.sends) {
     const Connection& c = graph_.connections[b.out];
     if (c.net) {

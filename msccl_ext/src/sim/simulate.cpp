@@ -5,6 +5,7 @@
 #include <string>
 
 #include "exec/step_loop.h"
+#include "sim/quotient.h"
 #include "sim/run.h"
 #include "sim/transfer_graph.h"
 #include "tuccl/error.h"
@@ -106,9 +107,11 @@ constexpr std::int64_t kMostCost = 2'500'000;
 
 class Simulation {
  public:
-  /// `passes` are by call.
-  Simulation(const sim::TransferGraph& graph, std::vector<sim::Passes> passes, double exact_to_us)
+  /// `graph` is `whole` or its quotient, `passes` are by call.
+  Simulation(const sim::TransferGraph& graph, const sim::TransferGraph& whole,
+             std::vector<sim::Passes> passes, double exact_to_us)
       : graph_(graph),
+        whole_(whole),
         all_passes_(std::move(passes)),
         passes_(all_passes_.front()),
         exact_to_us_(exact_to_us),
@@ -136,7 +139,7 @@ class Simulation {
   /// part, which nothing can beat, else thrice (a pipeline that is still filling
   /// can look steady for a while).
   sim::Outcome extrapolated() {
-    bound_ = sim::least_pace(graph_, passes_.slice);
+    bound_ = sim::least_pace(whole_, passes_.slice);
     run_.begin(all_passes_);
     std::int64_t ready = 0;  // a copy may be as dear as all that came before it
     for (std::int64_t pass = 1; run_.advance_to(pass);) {
@@ -254,6 +257,7 @@ class Simulation {
   }
 
   const sim::TransferGraph& graph_;
+  const sim::TransferGraph& whole_;
   const std::vector<sim::Passes> all_passes_;
   const sim::Passes passes_;
   const double exact_to_us_;
@@ -269,6 +273,7 @@ namespace {
 
 struct Simulated {
   sim::Outcome outcome;
+  std::size_t blocks = 0;
   std::int64_t events = 0;
   bool extrapolated = false;
   bool steady = true;
@@ -281,10 +286,17 @@ Simulated run(sim::TransferGraph& graph, std::vector<sim::Passes> passes, const 
     check(*options.outside, network);
     sim::add_outside(graph, *options.outside);
   }
-  Simulation simulation(graph, std::move(passes),
+  const auto quotient = options.outside ? std::nullopt : sim::quotient_of(graph);
+  Simulation simulation(quotient ? quotient->graph : graph, graph, std::move(passes),
                         options.exact_to_us - machine.start_us_of(options.launch));
   const bool exact = options.exact || (options.outside && !options.outside->flows.empty());
   Simulated out{exact || !simulation.in_step() ? simulation.whole() : simulation.extrapolated()};
+  out.blocks = (quotient ? quotient->graph : graph).blocks.size();
+  if (quotient) {
+    std::vector<double>& busy_us = out.outcome.busy_us;
+    for (std::size_t link = 0; link < busy_us.size(); ++link)
+      busy_us[link] = busy_us[quotient->link_of[link]];
+  }
   out.events = simulation.events;
   out.extrapolated = simulation.skipped;
   out.steady = simulation.steady;
@@ -382,6 +394,14 @@ GroupsResult simulate_groups(const std::vector<GroupCall>& calls, const Network&
   return result;
 }
 
+double busiest_us_per_mb(const Program& program, const Network& network) {
+  const std::vector<std::int64_t> chunks = sim::carried_bytes(program, network, 1);
+  double busiest = 0;
+  for (std::size_t r = 0; r < chunks.size(); ++r)
+    busiest = std::max(busiest, chunks[r] / network.resources()[r].bandwidth_gbs);
+  return busiest * 1e3 / program.nchunks;
+}
+
 SimResult simulate(const Program& program, const Knobs& knobs, const Network& network,
                    const MachineClass& machine, std::int64_t nbytes, const SimOptions& options) {
   sim::check_call(program, knobs, network, nbytes);
@@ -399,6 +419,7 @@ SimResult simulate(const Program& program, const Knobs& knobs, const Network& ne
   result.gpu_us = machine.start_us_of(options.launch) + simulated.outcome.time_us;
   result.time_us = std::max(result.host_us, result.gpu_us);
   result.events = simulated.events;
+  result.blocks = static_cast<int>(simulated.blocks);
   result.extrapolated = simulated.extrapolated;
   result.steady = simulated.steady;
   result.resource_bytes = sim::carried_bytes(program, network, chunk);

@@ -51,6 +51,7 @@ class Compiler {
       for (const ThreadBlock& tb : gpu.threadblocks) add_block(gpu, tb);
     for (const Gpu& gpu : program_.gpus) add_dependencies(gpu);
     check_matching();
+    order_connections();
     limit_flows();
     return std::move(graph_);
   }
@@ -277,6 +278,25 @@ class Compiler {
     }
   }
 
+  /// Numbers connections by their turn on the sending rank, then by rank: where several messages
+  /// are ready at one time, ranks with the same program, and adapters that these send to, take them
+  /// in the same order.
+  void order_connections() {
+    std::vector<int> turns(network_.ranks(), 0);
+    std::vector<std::pair<int, int>> order;  // turn, block
+    for (std::size_t b = 0; b < graph_.blocks.size(); ++b)
+      if (graph_.blocks[b].out >= 0)
+        order.emplace_back(turns[graph_.blocks[b].gpu]++, static_cast<int>(b));
+    std::sort(order.begin(), order.end());
+    std::vector<Connection> sorted;
+    for (const auto& [turn, sender] : order) {
+      sorted.push_back(graph_.connections[graph_.blocks[sender].out]);
+      graph_.blocks[sender].out = static_cast<int>(sorted.size()) - 1;
+      graph_.blocks[sorted.back().receiver].in = graph_.blocks[sender].out;
+    }
+    graph_.connections = std::move(sorted);
+  }
+
   using Counts = std::vector<int>::const_iterator;
   static std::string amount(Counts at, Counts end) {
     return at == end ? "absent" : std::to_string(*at) + " chunks";
@@ -461,8 +481,11 @@ std::vector<std::int64_t> carried_bytes(const Program& program, const Network& n
       std::int64_t chunks = 0;
       for (const Step& s : tb.steps) chunks += sends(s.op) ? s.count : 0;
       if (chunks == 0) continue;
-      const Route& route = network.routes()[network.find(gpu.id, tb.send_peer, tb.channel)];
-      for (const int id : route.resources) out[id] += chunks * chunk_bytes;
+      const int route = network.find(gpu.id, tb.send_peer, tb.channel);
+      if (route < 0)
+        throw InputError("the network has no route from rank " + std::to_string(gpu.id) + " to " +
+                         std::to_string(tb.send_peer));
+      for (const int id : network.routes()[route].resources) out[id] += chunks * chunk_bytes;
     }
   return out;
 }

@@ -62,6 +62,7 @@ struct Block {
   int out = -1;
   int first = 0;  ///< transfers[first, last).
   int last = 0;
+  int stands_for = 1;  ///< Blocks that do the same at the same time, with itself.
 };
 
 /// One direction between two thread blocks on one channel.

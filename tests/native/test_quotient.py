@@ -1,0 +1,111 @@
+"""One thread block of each class stands for all: times equal those of the whole program."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import cache
+
+import msgspec
+import pytest
+
+from tuccl.errors import Infeasible
+from tuccl.program import Knobs, Program
+from tuccl.simulation import Network, OutsideTraffic, SimResult, simulate
+from tuccl.sketches import full_mesh
+from tuccl.synth import Collective, Problem, lower, make_schedule
+from tuccl.topology import join, load_profile, machine_of, network
+
+_NBYTES = 8 << 20
+_MACHINES = {
+    "8x dgx-h100": lambda: join(load_profile("dgx-h100"), 8),
+    "4x ndv4": lambda: join(load_profile("ndv4"), 4),
+    "4x dgx-a100, clos": lambda: join(load_profile("dgx-a100"), 4, "clos", up_gbs=50),
+    "8x v100x4": lambda: join(load_profile("v100x4"), 8),
+    "2x dgx-2": lambda: join(load_profile("dgx-2"), 2),
+    "mi300x": lambda: load_profile("mi300x"),
+}
+_METHODS = {
+    "allgather": ("hierarchical2", "hierarchical-rings", "allpairs", "packing"),
+    "reduce-scatter": ("hierarchical3", "pipelined", "ring"),
+    "allreduce": ("packing", "hierarchical-rings", "recursive", "allpairs"),
+    "alltoall": ("hierarchical2", "allpairs"),
+    "broadcast": ("hierarchical3", "ring"),
+}
+
+
+@cache
+def _programs(machine: str) -> tuple[Program, ...]:
+    topology = _MACHINES[machine]()
+    mesh, programs = full_mesh(topology), []
+    for name, methods in _METHODS.items():
+        problem = Problem(Collective(name, topology.ranks), mesh, 1, _NBYTES, topology)
+        for method in methods:
+            with suppress(Infeasible):  # of one host or two, some methods do not apply
+                programs.append(lower(make_schedule(problem, method)))
+    return tuple(programs)
+
+
+@pytest.mark.parametrize("name", _MACHINES)
+def test_result_equals_that_of_the_whole_program(name: str) -> None:
+    topology = _MACHINES[name]()
+    links, machine = network(topology), machine_of(topology)
+    for program in _programs(name):
+        nbytes = -(-_NBYTES // program.nchunks) * program.nchunks
+        for protocol in ("Simple", "LL"):
+            call = program, Knobs(protocol), links, machine, nbytes
+            some = simulate(*call)
+            # Beside others, even where they send nothing, every thread block is walked.
+            every = simulate(*call, outside=OutsideTraffic([], []))
+            assert some.gpu_us == pytest.approx(every.gpu_us, rel=1e-9), program.name
+            assert some.resource_busy_us == pytest.approx(every.resource_busy_us, rel=1e-6)
+            assert some.events == every.events
+            assert some.blocks <= every.blocks == _blocks(program)
+            _assert_within_rates(some, links)
+
+
+def test_few_blocks_stand_for_all_where_hosts_are_alike() -> None:
+    topology = _MACHINES["8x dgx-h100"]()
+    links, machine = network(topology), machine_of(topology)
+    for program in _programs("8x dgx-h100"):
+        if not program.name.startswith(("broadcast", "allreduce-allpairs")):
+            nbytes = -(-_NBYTES // program.nchunks) * program.nchunks
+            blocks = simulate(program, Knobs("Simple"), links, machine, nbytes).blocks
+            assert blocks <= _blocks(program) / 7, program.name
+
+
+def test_one_slow_link_parts_what_was_alike() -> None:
+    """A program is as slow as the rank with the slow link, wherever that is."""
+    topology = join(load_profile("dgx-h100"), 8)
+    slow = msgspec.structs.replace(
+        topology,
+        links=tuple(
+            msgspec.structs.replace(link, bandwidth=link.bandwidth / 4)
+            if {link.src, link.dst} == {"n5/nic3", "leaf0"}
+            else link
+            for link in topology.links
+        ),
+    )
+    machine = machine_of(topology)
+    program = next(
+        p for p in _programs("8x dgx-h100") if p.name.startswith("alltoall-hierarchical2")
+    )
+    nbytes = 1024 * program.nchunks
+    alike, parted = (
+        simulate(program, Knobs("Simple"), network(each), machine, nbytes)
+        for each in (topology, slow)
+    )
+    assert alike.blocks < parted.blocks
+    assert alike.gpu_us < parted.gpu_us
+    whole = simulate(
+        program, Knobs("Simple"), network(slow), machine, nbytes, outside=OutsideTraffic([], [])
+    )
+    assert parted.gpu_us == pytest.approx(whole.gpu_us, rel=1e-9)
+
+
+def _assert_within_rates(result: SimResult, links: Network) -> None:
+    for resource, nbytes in zip(links.resources, result.resource_wire_bytes, strict=True):
+        assert nbytes <= result.gpu_us * resource.bandwidth_gbs * 1e3, resource.name
+
+
+def _blocks(program: Program) -> int:
+    return sum(len(gpu.threadblocks) for gpu in program.gpus)
