@@ -15,7 +15,7 @@ from tuccl.sketches.sketch import LogicalLink, Sketch
 from tuccl.sketches.symmetry import symmetries
 from tuccl.topology.graph import Topology
 from tuccl.topology.merge import merge_nics
-from tuccl.topology.paths import path
+from tuccl.topology.paths import find_path
 from tuccl.topology.signature import signature
 
 
@@ -56,8 +56,6 @@ def _links(topology: Topology) -> Iterator[LogicalLink]:
             rail_of[place].append(rank)
     sets = [*(topology.gpus_of(host) for host in topology.hosts), *rail_of.values()]
     for src, dst in sorted(pair for ranks in sets for pair in itertools.permutations(ranks, 2)):
-        try:
-            route = path(topology, src, dst)
-        except InputError:
-            continue  # only other GPUs join them
-        yield link_over(route, src, dst, hosts[src] != hosts[dst])
+        route = find_path(topology, src, dst)
+        if route is not None:  # else only other GPUs join them
+            yield link_over(route, src, dst, hosts[src] != hosts[dst])

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import bisect
 import itertools
 import math
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -16,8 +15,8 @@ from tuccl.topology.cabling import Port, cabled
 from tuccl.topology.graph import FixedRoute, Link, Node, Topology, quoted
 from tuccl.topology.merge import merge_nics
 from tuccl.topology.nics import bound_nics, nearest_nics, own_nics, tied_via
-from tuccl.topology.paths import all_paths
-from tuccl.topology.relays import merged_hops
+from tuccl.topology.paths import all_paths, find_path
+from tuccl.topology.relays import RelayPaths, merged_hops
 from tuccl.topology.switches import Fabric
 
 _MOST_NAME = 100
@@ -279,33 +278,106 @@ FABRICS: dict[str, Callable[[list[Port], float | None], _Built]] = {
 
 
 def _with_routes(topology: Topology, hosts: Sequence[Topology], names: Sequence[str]) -> Topology:
-    bases = _bases(hosts)
-    nic_of: dict[int, str] = {}
-    nearest: list[list[str]] = []
+    gpus = [gpu.id for gpu in topology.gpus]
     ids = [_id_in(name, host) for name, host in zip(names, hosts, strict=True)]
-    for host, id_of, base in zip(hosts, ids, bases, strict=True):
-        nic_of |= {base + local: id_of(nic) for local, nic in host.derived(bound_nics).items()}
-        nearest += [[id_of(nic) for nic in nics] for nics in host.derived(_nearest)]
     fixed = {(route.src, route.dst) for route in topology.routes}
     routes = list(topology.routes)
-    planned = all_paths(merge_nics(topology))
-    several = {rank for rank, nics in own_nics(topology).items() if len(nics) > 1}
-    for (src, dst), path in all_paths(topology).items():
-        ends = (topology.gpus[src].id, topology.gpus[dst].id)
-        if ends in fixed:
-            continue
-        number = bisect.bisect(bases, src) - 1
-        if number == bisect.bisect(bases, dst) - 1:
-            base = bases[number]
-            inside = all_paths(hosts[number]).get((src - base, dst - base))
-            if planned[src, dst].crosses_network and inside is not None:
-                via = tuple(ids[number](hop.src) for hop in inside.hops[1:])
-                routes.append(FixedRoute(*ends, via))
-        elif src in nic_of and dst in nic_of and not several & {src, dst}:
-            tied = tied_via(topology, path, ends, nic_of[src], [nic_of[dst], *nearest[dst]])
-            if tied is not None:
-                routes.append(FixedRoute(*ends, tied))
-    return msgspec.structs.replace(topology, routes=tuple(routes))
+    planned = merge_nics(topology)
+    spread = _Spread(topology, hosts, ids)
+    for host, id_of, base in zip(hosts, ids, _bases(hosts), strict=True):
+        for src in range(base, base + host.ranks):
+            vias: dict[int, tuple[str, ...] | None] = dict(spread.vias(src))
+            for dst in range(base, base + host.ranks):
+                if src != dst:
+                    vias[dst] = _via_inside(planned, host, id_of, (src, dst), base)
+            for dst, via in sorted(vias.items()):
+                if via is not None and (gpus[src], gpus[dst]) not in fixed:
+                    routes.append(FixedRoute(gpus[src], gpus[dst], via))
+    return msgspec.structs.replace(topology, routes=tuple(routes)) if routes else topology
+
+
+def _via_inside(
+    planned: Topology, host: Topology, id_of: Callable[[str], str], pair: tuple[int, int], base: int
+) -> tuple[str, ...] | None:
+    """Return the relays of the route inside a host, None where messages stay inside anyhow."""
+    path = find_path(planned, *pair)
+    if path is None or not path.crosses_network:
+        return None
+    inside = all_paths(host).get((pair[0] - base, pair[1] - base))
+    return None if inside is None else tuple(id_of(hop.src) for hop in inside.hops[1:])
+
+
+# Of one route: its GPUs, its relays where it is to be fixed, and whether others are images of it.
+_Via = tuple[tuple[str, str], tuple[str, ...] | None, bool]
+
+
+class _Spread:
+    """Routes between hosts that take the NICs of `bound_nics`.
+
+    Ranks are of one kind where swaps of hosts take their GPUs, and the NICs of these, to the same
+    nodes: so routes from one kind to another are images of one, if all paths they may take are.
+    """
+
+    def __init__(
+        self, topology: Topology, hosts: Sequence[Topology], ids: Sequence[Callable[[str], str]]
+    ) -> None:
+        self._topology = topology
+        self._relays = topology.derived(RelayPaths)
+        self._gpus = [gpu.id for gpu in topology.gpus]
+        several = {rank for rank, nics in own_nics(topology).items() if len(nics) > 1}
+        self._nics: list[tuple[str, ...]] = []
+        for host, id_of in zip(hosts, ids, strict=True):
+            nic_of = host.derived(bound_nics)
+            for rank, nearest in enumerate(host.derived(_nearest)):
+                spread = rank in nic_of and len(self._nics) not in several
+                nics = (nic_of[rank], *nearest) if spread else ()
+                self._nics.append(tuple(id_of(nic) for nic in nics))
+        parts = zip(self._gpus, self._nics, strict=True)
+        self._kinds = [self._relays.swaps.canonical((gpu, *nics)) for gpu, nics in parts]
+        self._ranks: dict[tuple[str, ...], list[int]] = defaultdict(list)
+        for rank, kind in enumerate(self._kinds):
+            if self._nics[rank]:
+                self._ranks[kind].append(rank)
+        self._first: dict[tuple[tuple[str, ...], ...], _Via] = {}
+
+    def vias(self, src: int) -> Iterator[tuple[int, tuple[str, ...]]]:
+        """Yield ranks on other hosts, with the relays of the route there, where one is needed."""
+        host_of = self._topology.host_of
+        for kind, ranks in self._ranks.items() if self._nics[src] else ():
+            kinds = self._kinds[src], kind
+            for dst in ranks:
+                if host_of(dst) == host_of(src):
+                    continue
+                if kinds not in self._first:
+                    images = self._has_images(src, dst)
+                    self._first[kinds] = self._ends(src, dst), self._tied(src, dst), images
+                ends, via, images = self._first[kinds]
+                if images and via is None:
+                    break
+                if via is None or not images:
+                    via = self._tied(src, dst)
+                else:
+                    via = self._relays.swaps.moved(via, ends, self._ends(src, dst))
+                if via is not None:
+                    yield dst, via
+
+    def _ends(self, src: int, dst: int) -> tuple[str, str]:
+        return self._gpus[src], self._gpus[dst]
+
+    def _tied(self, src: int, dst: int) -> tuple[str, ...] | None:
+        path, out_nic = find_path(self._topology, src, dst), self._nics[src][0]
+        if path is None:
+            return None
+        return tied_via(self._topology, path, self._ends(src, dst), out_nic, self._nics[dst])
+
+    def _has_images(self, src: int, dst: int) -> bool:
+        """Return whether every path that `_tied` looks at has images; merged NICs are apart."""
+        (one, other), out_nic = self._ends(src, dst), self._nics[src][0]
+        paths = [(one, other), (one, out_nic)]
+        for nic in self._nics[dst]:
+            paths += [(out_nic, nic), (nic, other)]
+        whole = merge_nics(self._topology) is self._topology
+        return whole and all(self._relays.has_images(*ends) for ends in paths)
 
 
 def _nearest(host: Topology) -> list[tuple[str, ...]]:

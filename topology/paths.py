@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from tuccl.errors import InputError
@@ -18,6 +18,9 @@ from tuccl.topology.graph import Topology
 from tuccl.topology.merge import MergedNics
 from tuccl.topology.nics import own_nics
 from tuccl.topology.relays import Path, RelayPaths
+from tuccl.topology.symmetry import HostSwaps
+
+_NO_SWAPS = HostSwaps({}, {}, {})
 
 
 def path(topology: Topology, src_rank: int, dst_rank: int, channel: int = 0) -> Path:
@@ -63,6 +66,32 @@ def all_paths(topology: Topology) -> dict[tuple[int, int], Path]:
     return topology.derived(_Routing).all
 
 
+def find_path(topology: Topology, src_rank: int, dst_rank: int) -> Path | None:
+    """Return channel 0's path from one rank to another, None where only other GPUs join them."""
+    paths = topology.derived(_Routing).find(src_rank, dst_rank)
+    return paths[0] if paths else None
+
+
+def joined_pairs(topology: Topology) -> int:
+    """Return the number of ordered pairs of ranks that have a path.
+
+    >>> from tuccl.topology import load_profile
+    >>> joined_pairs(load_profile("dgx-a100"))
+    56
+    """
+    relays = topology.derived(RelayPaths)
+    pairs = relays.swaps.representatives([gpu.id for gpu in topology.gpus])
+    return sum(relays.swaps.count(pair) for pair in pairs if relays.between(*pair) is not None)
+
+
+def path_orbits(topology: Topology) -> Iterator[tuple[Path, HostSwaps]]:
+    """Yield paths, each with swaps of hosts: their images of it are paths of `all_paths` as well.
+
+    All images of all that is yielded are all paths, each once.
+    """
+    return topology.derived(_Routing).orbits()
+
+
 class _Routing:
     """The paths of one topology, each computed when first needed."""
 
@@ -78,11 +107,11 @@ class _Routing:
     @cached_property
     def all(self) -> dict[tuple[int, int], Path]:
         pairs = itertools.permutations(range(len(self._ids)), 2)
-        paths = ((pair, self._cached(*pair)) for pair in pairs)
+        paths = ((pair, self.find(*pair)) for pair in pairs)
         return {pair: channels[0] for pair, channels in paths if channels}
 
     def paths(self, src_rank: int, dst_rank: int) -> tuple[Path, ...]:
-        paths = self._cached(src_rank, dst_rank)
+        paths = self.find(src_rank, dst_rank)
         if not paths:
             src, dst = self._ids[src_rank], self._ids[dst_rank]
             raise InputError(
@@ -91,7 +120,18 @@ class _Routing:
             )
         return paths
 
-    def _cached(self, src_rank: int, dst_rank: int) -> tuple[Path, ...]:
+    def orbits(self) -> Iterator[tuple[Path, HostSwaps]]:
+        relays, swaps = self._relays, self._relays.swaps
+        fixed = {swaps.canonical(ends) for ends in self._fixed}
+        rank_of = {gpu: rank for rank, gpu in enumerate(self._ids)}
+        for pair in swaps.representatives(self._ids):
+            alike = pair in relays.hops or relays.has_images(*pair)
+            whole = alike and pair not in fixed and not self._members
+            for src, dst in [pair] if whole else swaps.images(pair):
+                if paths := self.find(rank_of[src], rank_of[dst]):
+                    yield paths[0], swaps if whole else _NO_SWAPS
+
+    def find(self, src_rank: int, dst_rank: int) -> tuple[Path, ...]:
         pair = src_rank, dst_rank
         if pair not in self._paths:
             self._paths[pair] = self._routes(*pair)
@@ -104,7 +144,7 @@ class _Routing:
         if (src, dst) in self._relays.hops:
             return (self._relays.along((src, dst)),)
         if self._members and self._topology.host_of(src_rank) != self._topology.host_of(dst_rank):
-            merged = self._merged._cached(src_rank, dst_rank)
+            merged = self._merged.find(src_rank, dst_rank)
             if merged and not self._members.keys().isdisjoint(merged[0].nics):
                 nodes = (src, *(hop.dst for hop in merged[0].hops))
                 own = own_nics(self._topology)

@@ -14,7 +14,7 @@ from functools import cached_property
 
 import msgspec
 
-from tuccl.topology.graph import Link, LinkKind, Topology
+from tuccl.topology.graph import Link, LinkKind, Node, Topology
 from tuccl.topology.symmetry import HostSwaps
 
 
@@ -85,51 +85,116 @@ def merged_hops(links: tuple[Link, ...]) -> dict[tuple[str, str], Hop]:
     return hops
 
 
+def _host_parts(topology: Topology) -> dict[str, tuple[tuple[Node, ...], tuple[Link, ...]]]:
+    """Return the nodes of each host, and those of no host but switches, with the links of these."""
+    everywhere = set(topology.hosts)
+    of_node = {}
+    for node in topology.nodes:
+        hosts = everywhere & {node.host} if node.host is not None else everywhere
+        of_node[node.id] = set() if node.host is None and node.kind == "switch" else hosts
+    nodes: dict[str, list[Node]] = {host: [] for host in everywhere}
+    links: dict[str, list[Link]] = {host: [] for host in everywhere}
+    for node in topology.nodes:
+        for host in of_node[node.id]:
+            nodes[host].append(node)
+    for link in topology.links:
+        for host in of_node[link.src] & of_node[link.dst]:
+            links[host].append(link)
+    return {host: (tuple(nodes[host]), tuple(links[host])) for host in everywhere}
+
+
 class RelayPaths:
     """The paths of one topology through relays, each computed when first needed."""
 
     def __init__(self, topology: Topology, host: str | None = None) -> None:
         """Merge the parallel links of ``topology``, or of one host of it alone."""
-        self._kinds = {
-            node.id: node.kind
-            for node in topology.nodes
-            if host is None or node.host == host or (node.host is None and node.kind != "switch")
-        }
-        self._hosts = {node.id: node.host for node in topology.nodes if node.id in self._kinds}
-        links = (k for k in topology.links if k.src in self._kinds and k.dst in self._kinds)
-        self.hops = merged_hops(tuple(links))
+        nodes, links = topology.nodes, topology.links
+        if host is not None:
+            nodes, links = topology.derived(_host_parts)[host]
+        self._kinds = {node.id: node.kind for node in nodes}
+        self._hosts = {node.id: node.host for node in nodes}
+        self.hops = merged_hops(links)
         self._hops_from: dict[str, list[Hop]] = defaultdict(list)
-        for _, hop in sorted(self.hops.items()):
+        self._hops_to: dict[str, list[Hop]] = defaultdict(list)
+        for hop in self.hops.values():
             self._hops_from[hop.src].append(hop)
+            self._hops_to[hop.dst].append(hop)
         self._widths: dict[str, dict[str, float]] = {}
-        self._parents: dict[tuple[str, float], dict[str, str]] = {}
+        self._onward: dict[tuple[str, float], dict[str, list[str]]] = {}
+        self._shared: dict[tuple[str, str], tuple[str, ...] | None] = {}
+        self._alike: dict[tuple[str, str], bool] = {}
 
     def between(self, src: str, dst: str) -> Path | None:
         """Return what `relay_path` returns."""
-        first, image = self._representatives.swapped(src, dst)
-        if first not in self._widths:
-            self._widths[first] = self._bottlenecks(first)
-        width = self._widths[first].get(image)
-        if width is None or src == dst:
+        if src == dst:
             return None
-        # Widest-then-shortest is not isotone, so one Dijkstra run on the pair (width, hops) would
-        # be wrong: the shortest path is sought among the links that are at least that wide.
-        if (src, width) not in self._parents:
-            self._parents[src, width] = self._shortest_tree(src, width)
-        return self.along(self._trace_back(self._parents[src, width], src, dst))
+        ends = src, dst
+        first = self.swaps.first(src, dst)
+        if first == ends:
+            nodes = self._search(ends)
+        else:
+            if first not in self._shared:
+                self._shared[first] = self._search(first) if self.has_images(*first) else None
+            shared = self._shared[first]
+            images = None if shared is None else self.swaps.moved(shared, first, ends)
+            nodes = self._search(ends) if images is None else images
+        return self.along(nodes) if nodes else None
+
+    def has_images(self, src: str, dst: str) -> bool:
+        """Return whether images of the path between two nodes are the paths between their images.
+
+        So it is where, wherever shortest paths part, either all go on within one of the ends' hosts
+        or all go on to nodes of no host: such nodes keep the order of their ids when hosts swap.
+        """
+        ends = self.swaps.first(src, dst)
+        if ends not in self._alike:
+            self._alike[ends] = self._keeps_choices(ends)
+        return self._alike[ends]
+
+    def _keeps_choices(self, ends: tuple[str, str]) -> bool:
+        width = self._width(ends)
+        onward = {} if width is None else self._onward_to(ends[1], width)
+        choices = [set(map(self.swaps.host, onward[node])) for node in self._search(ends)[:-1]]
+        allowed = {None, *map(self.swaps.host, ends)}
+        return all(len(hosts) == 1 and hosts <= allowed for hosts in choices)
 
     @cached_property
-    def _representatives(self) -> HostSwaps:
+    def swaps(self) -> HostSwaps:
+        """Return the hosts that may change places."""
         return HostSwaps(
             self._hosts,
             self._kinds,
             {ends: (hop.kind, hop.bandwidth) for ends, hop in self.hops.items()},
         )
 
+    def _search(self, ends: tuple[str, str]) -> tuple[str, ...]:
+        """Return the nodes of the path from one node to another; () where there is none."""
+        width = self._width(ends)
+        if width is None:
+            return ()
+        # Widest-then-shortest is not isotone, so one Dijkstra run on the pair (width, hops) would
+        # be wrong: the shortest path is sought among the links that are at least that wide.
+        onward = self._onward_to(ends[1], width)
+        nodes = [ends[0]]
+        while nodes[-1] != ends[1]:
+            nodes.append(onward[nodes[-1]][0])
+        return tuple(nodes)
+
+    def _width(self, ends: tuple[str, str]) -> float | None:
+        src, dst = self.swaps.first(*ends)
+        if src not in self._widths:
+            self._widths[src] = self._bottlenecks(src)
+        return self._widths[src].get(dst)
+
+    def _onward_to(self, dst: str, width: float) -> dict[str, list[str]]:
+        if (dst, width) not in self._onward:
+            self._onward[dst, width] = self._shortest_to(dst, width)
+        return self._onward[dst, width]
+
     def along(self, nodes: tuple[str, ...]) -> Path:
         """Return the path along ``nodes``, each linked to the next."""
-        hops = tuple(self.hops[ends] for ends in itertools.pairwise(nodes))
-        return Path(hops, tuple(node for node in nodes if self._kinds[node] == "nic"))
+        hops = tuple([self.hops[ends] for ends in itertools.pairwise(nodes)])
+        return Path(hops, tuple([node for node in nodes if self._kinds[node] == "nic"]))
 
     def _bottlenecks(self, src: str) -> dict[str, float]:
         """Return the largest bottleneck from ``src`` to each node that relays lead to."""
@@ -146,29 +211,22 @@ class RelayPaths:
                     heapq.heappush(heap, (-through, hop.dst))
         return bottlenecks
 
-    def _shortest_tree(self, src: str, width: float) -> dict[str, str]:
-        """Return the parent of each node on its first shortest path by links of that width.
+    def _shortest_to(self, dst: str, width: float) -> dict[str, list[str]]:
+        """Return the nodes that shortest paths to `dst` by links of that width go on to from each.
 
-        Breadth first, each level in the order of its paths' ids: whoever reaches a node first has
-        the smallest sequence of ids.
+        They are in the order of their ids, so who takes the first of them each time has the
+        smallest sequence of ids.
         """
-        parents = {src: src}
-        level = [src]
+        onward: dict[str, list[str]] = {dst: []}
+        level = [dst]
         while level:
-            next_level = []
+            before: dict[str, list[str]] = defaultdict(list)
             for node in level:
-                if node != src and self._kinds[node] == "gpu":
+                if node != dst and self._kinds[node] == "gpu":
                     continue
-                for hop in self._hops_from[node]:
-                    if hop.bandwidth >= width and hop.dst not in parents:
-                        parents[hop.dst] = node
-                        next_level.append(hop.dst)
-            level = next_level
-        return parents
-
-    @staticmethod
-    def _trace_back(parents: dict[str, str], src: str, dst: str) -> tuple[str, ...]:
-        nodes = [dst]
-        while nodes[-1] != src:
-            nodes.append(parents[nodes[-1]])
-        return tuple(reversed(nodes))
+                for hop in self._hops_to[node]:
+                    if hop.bandwidth >= width and hop.src not in onward:
+                        before[hop.src].append(node)
+            onward |= {node: sorted(following) for node, following in before.items()}
+            level = list(before)
+        return onward

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+import itertools
+import math
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 Hops = Mapping[tuple[int, int], Hashable]
 
@@ -26,24 +28,16 @@ def host_classes(
     >>> host_classes([[0], [1]], ["gpu", "gpu", "switch"], star)
     [[0, 1]]
     """
-    around: list[list[tuple[int, int]]] = [[] for _ in nodes]
-    for hop in hops:
-        for end in hop:
-            around[end].append(hop)
-    parts = _with_switches(hosts, around)
-    classes: list[list[int]] = []
-    for number, part in enumerate(parts):
-        for members in classes:
-            if _may_swap(parts[members[0]], part, nodes, hops, around):
-                members.append(number)
-                break
-        else:
-            classes.append([number])
-    return classes
+    around = _around(len(nodes), hops)
+    return _classes(_with_switches(hosts, around), nodes, hops, around)
 
 
 class HostSwaps:
-    """The swaps that take each host to the first of its class, by node id."""
+    """Hosts that may change places, and where that takes nodes, by their ids.
+
+    Hosts of one class have their ids in the same order, so the least id of any nodes of one host is
+    at the same place on all of them. Switches that serve one host alone count as part of it.
+    """
 
     def __init__(
         self,
@@ -53,32 +47,123 @@ class HostSwaps:
     ) -> None:
         """Find the classes of a graph: the host of each node, its label, and that of each hop."""
         number = {node: place for place, node in enumerate(nodes)}
-        members: dict[str, list[str]] = defaultdict(list)
+        members: dict[str, list[int]] = defaultdict(list)
         for node, host in hosts.items():
             if host is not None:
-                members[host].append(node)
-        self._hosts, self._members = hosts, members
-        self._place = {node: n for part in members.values() for n, node in enumerate(part)}
-        names = list(members)
-        classes = host_classes(
-            [[number[node] for node in members[host]] for host in names],
-            list(nodes.values()),
-            {(number[src], number[dst]): hop for (src, dst), hop in hops.items()},
+                members[host].append(number[node])
+        numbered = {(number[src], number[dst]): hop for (src, dst), hop in hops.items()}
+        around = _around(len(nodes), numbered)
+        parts = _with_switches(list(members.values()), around)
+        ids = list(nodes)
+        self._parts = [[ids[node] for node in part] for part in parts]
+        self._spot = {
+            node: (host, place)
+            for host, part in enumerate(self._parts)
+            for place, node in enumerate(part)
+        }
+        self._class: dict[int, list[int]] = {}
+        for alike in _classes(parts, list(nodes.values()), numbered, around):
+            by_order: dict[tuple[int, ...], list[int]] = defaultdict(list)
+            for member in alike:
+                by_order[_order(self._parts[member])].append(member)
+            for same in by_order.values():
+                self._class |= dict.fromkeys(same, same)
+
+    def host(self, node: str) -> int | None:
+        """Return the number of the host that `node` is part of, None where it is of none."""
+        spot = self._spot.get(node)
+        return None if spot is None else spot[0]
+
+    def canonical(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the image of `nodes` on the first hosts of their classes: equal for all images."""
+        first: dict[int, int] = {}
+        for host in self._hosts(nodes):
+            alike = self._class[host]
+            first[host] = alike[sum(self._class[other] is alike for other in first)]
+        return self._moved(nodes, first)
+
+    def first(self, src: str, dst: str) -> tuple[str, str]:
+        """Return `canonical((src, dst))`, sooner."""
+        one, other = self._spot.get(src), self._spot.get(dst)
+        if one is not None:
+            alike = self._class[one[0]]
+            src = self._parts[alike[0]][one[1]]
+        if other is not None:
+            second = one is not None and other[0] != one[0] and alike is self._class[other[0]]
+            dst = self._parts[self._class[other[0]][second]][other[1]]
+        return src, dst
+
+    def moved(
+        self, nodes: Iterable[str], ends: tuple[str, str], onto: tuple[str, str]
+    ) -> tuple[str, ...]:
+        """Return where a symmetry that takes `ends` to their image `onto` takes `nodes`."""
+        spots = self._spot
+        image = {spots[a][0]: spots[b][0] for a, b in zip(ends, onto, strict=True) if a in spots}
+        return self._moved(nodes, image)
+
+    def images(self, nodes: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        """Yield each image of `nodes` once, `nodes` themselves among them."""
+        hosts = self._hosts(nodes)
+        for onto in itertools.product(*(self._class[host] for host in hosts)):
+            if len(set(onto)) == len(hosts):
+                yield self._moved(nodes, dict(zip(hosts, onto, strict=True)))
+
+    def count(self, nodes: tuple[str, ...]) -> int:
+        """Return how many images `nodes` have."""
+        classes = Counter(self._class[host][0] for host in self._hosts(nodes))
+        return math.prod(math.perm(len(self._class[first]), n) for first, n in classes.items())
+
+    def representatives(self, nodes: Sequence[str]) -> Iterator[tuple[str, str]]:
+        """Yield one of each set of ordered pairs of different `nodes` that are images."""
+        for src in nodes:
+            if self.canonical((src,)) == (src,):
+                pairs = ((src, dst) for dst in nodes if dst != src)
+                yield from (pair for pair in pairs if self.canonical(pair) == pair)
+
+    def _hosts(self, nodes: tuple[str, ...]) -> list[int]:
+        spots = self._spot
+        return list(dict.fromkeys(spots[node][0] for node in nodes if node in spots))
+
+    def _moved(self, nodes: Iterable[str], image: Mapping[int, int]) -> tuple[str, ...]:
+        spots, parts = self._spot, {host: self._parts[onto] for host, onto in image.items()}
+        return tuple(
+            [
+                parts[spots[node][0]][spots[node][1]]
+                if node in spots and spots[node][0] in parts
+                else node
+                for node in nodes
+            ]
         )
-        self._first = {names[host]: names[part[0]] for part in classes for host in part}
 
-    def swapped(self, src: str, dst: str) -> tuple[str, str]:
-        """Return where a symmetry takes the two nodes that has `src` on the first of its class."""
-        host = self._hosts.get(src)
-        if host is None or self._hosts.get(dst) is None or (first := self._first[host]) == host:
-            return src, dst  # a switch between hosts may be one's own, which is swapped too
-        return self._image(src, host, first), self._image(dst, host, first)
 
-    def _image(self, node: str, one: str, other: str) -> str:
-        host = self._hosts.get(node)
-        if host == one:
-            return self._members[other][self._place[node]]
-        return self._members[one][self._place[node]] if host == other else node
+def _order(ids: Sequence[str]) -> tuple[int, ...]:
+    return tuple(sorted(range(len(ids)), key=ids.__getitem__))
+
+
+def _around(nodes: int, hops: Hops) -> list[list[tuple[int, int]]]:
+    """Return the hops at each node."""
+    around: list[list[tuple[int, int]]] = [[] for _ in range(nodes)]
+    for hop in hops:
+        for end in hop:
+            around[end].append(hop)
+    return around
+
+
+def _classes(
+    parts: Sequence[Sequence[int]],
+    nodes: Sequence[Hashable],
+    hops: Hops,
+    around: Sequence[Sequence[tuple[int, int]]],
+) -> list[list[int]]:
+    classes: list[list[int]] = []
+    for number, part in enumerate(parts):
+        for members in classes:
+            if _may_swap(parts[members[0]], part, nodes, hops, around):
+                members.append(number)
+                break
+        else:
+            classes.append([number])
+    return classes
 
 
 def _with_switches(

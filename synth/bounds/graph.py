@@ -12,7 +12,10 @@ from itertools import pairwise
 
 from tuccl.planners import distances
 from tuccl.synth.model.network import Network, distinct, exact_rate, topology_network
-from tuccl.topology import Node, Topology, all_paths, merge_nics
+from tuccl.topology import Node, Topology, merge_nics
+from tuccl.topology.paths import path_orbits
+from tuccl.topology.relays import RelayPaths
+from tuccl.topology.symmetry import HostSwaps
 
 # Arcs into a relay from which on it is one vertex, whatever turns routes take there: this promises
 # more, if anything, and spares as many arcs as the product of those in and those out.
@@ -101,28 +104,52 @@ def topology_fabric(topology: Topology) -> Fabric:
         arc in and each arc out. A bound that counted more would promise too much.
     """
     topology = merge_nics(topology)
-    paths = all_paths(topology).values()
-    hops = {(hop.src, hop.dst): hop for path in paths for hop in path.hops}
-    turns: dict[str, set[_Turn]] = defaultdict(set)
-    for path in paths:
-        for first, second in pairwise(path.hops):
-            turns[first.dst].add((first.src, second.dst))
+    ends, turns = _routed(topology)
     split = _Split([gpu.id for gpu in topology.gpus])
     for node in topology.nodes:
         if node.id in turns:
             split.add(node, turns[node.id])
-    arcs = [
-        Arc(split.exits[src, dst], split.entries[src, dst], exact_rate(hop.bandwidth), hop.latency)
-        for (src, dst), hop in sorted(hops.items())
-    ]
+    hops = topology.derived(RelayPaths).hops
+    arcs = []
+    for src, dst in sorted(ends):
+        rate, latency = exact_rate(hops[src, dst].bandwidth), hops[src, dst].latency
+        arcs.append(Arc(split.exits[src, dst], split.entries[src, dst], rate, latency))
     endless = sum((arc.rate for arc in arcs), Fraction(1))
     arcs += [Arc(tail, head, endless, 0.0) for tail, head in split.inner]
     hosts = tuple(topology.host_of(rank) for rank in range(topology.ranks))
     return Fabric(tuple(split.names), hosts, tuple(arcs))
 
 
-# Where a route comes from and goes to at a relay.
-_Turn = tuple[str, str]
+# Where routes go to at a relay, by where they come from.
+_Turns = dict[str, set[str]]
+
+
+def _routed(topology: Topology) -> tuple[set[tuple[str, ...]], dict[str, _Turns]]:
+    """Return the ends of the hops that routes take, and how routes turn at each relay.
+
+    At a relay that they enter by very many hops, they are all said to turn everywhere.
+    """
+    runs: dict[tuple[HostSwaps, tuple[str, ...]], None] = {}
+    for path, swaps in path_orbits(topology):
+        nodes = [path.hops[0].src, *(hop.dst for hop in path.hops)]
+        for run in (*pairwise(nodes), *zip(nodes, nodes[1:], nodes[2:], strict=False)):
+            runs[swaps, swaps.canonical(run)] = None
+    hops = {image for swaps, run in runs if len(run) == 2 for image in swaps.images(run)}
+    sources: dict[str, set[str]] = defaultdict(set)
+    targets: dict[str, set[str]] = defaultdict(set)
+    for src, dst in hops:
+        sources[dst].add(src)
+        targets[src].add(dst)
+    turns: dict[str, _Turns] = defaultdict(lambda: defaultdict(set))
+    for swaps, run in runs:
+        relays = [relay for (relay,) in swaps.images(run[1:2])] if len(run) == 3 else []
+        many = [relay for relay in relays if len(sources[relay]) > _MOST_ENTRIES]
+        for relay in many:
+            turns[relay] = dict.fromkeys(sources[relay], targets[relay])
+        if len(many) < len(relays):
+            for source, relay, target in swaps.images(run):
+                turns[relay][source].add(target)
+    return hops, turns
 
 
 class _Ends(dict[tuple[str, str], int]):
@@ -145,20 +172,16 @@ class _Split:
         self.exits, self.entries = _Ends(self._gpus, 0), _Ends(self._gpus, 1)
         self.inner: list[tuple[int, int]] = []
 
-    def add(self, relay: Node, turns: set[_Turn]) -> None:
+    def add(self, relay: Node, turns: _Turns) -> None:
         """Give the hops to and from a relay their vertices."""
-        ways_out: dict[str, set[str]] = defaultdict(set)
-        for source, target in sorted(turns):
-            ways_out[source].add(target)
-        targets = {target for _, target in turns}
+        ways_out = {source: turns[source] for source in sorted(turns)}
+        targets = set[str]().union(*turns.values())
         for source, ways in ways_out.items():
             # To turn back to a GPU gains nothing, at a network switch hardly; where a relay leads
             # everywhere else, it stays one vertex so.
             turns_back = source in self._gpus or relay.kind == "switch"
             if turns_back and targets - ways == {source}:
                 ways.add(source)
-        if len(ways_out) > _MOST_ENTRIES:
-            ways_out = dict.fromkeys(ways_out, targets)
         entries: dict[frozenset[str], int] = {}
         for source, ways in ways_out.items():
             vertex = entries.setdefault(frozenset(ways), len(self.names) + len(entries))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.network import topology_network
 from tuccl.synth.model.schedule import Schedule
-from tuccl.topology import Topology, all_paths
+from tuccl.topology import Topology
+from tuccl.topology.paths import joined_pairs
 
 
 def hop_bound(topology: Topology, collective: Collective) -> int:
@@ -19,7 +20,7 @@ def hop_bound(topology: Topology, collective: Collective) -> int:
     >>> hop_bound(load_profile("v100x4"), Collective("allgather", 4))
     1
     """
-    if len(all_paths(topology)) == topology.ranks * (topology.ranks - 1):
+    if joined_pairs(topology) == topology.ranks * (topology.ranks - 1):
         return 2 if collective.name == "allreduce" else 1
     network = topology_network(topology)
     ranks = range(network.ranks)

@@ -32,7 +32,8 @@ from tuccl.synth.packing.tree_packing import (
     pack_forest,
 )
 from tuccl.synth.packing.tree_sends import chained_sends, merged_sends
-from tuccl.topology import Topology, all_paths, load_machine, machine_of
+from tuccl.topology import Topology, load_machine, machine_of
+from tuccl.topology.paths import joined_pairs
 
 PACKING_COLLECTIVES = frozenset({"allgather", "reduce-scatter", "allreduce", "broadcast", "reduce"})
 _CHUNKS_OF_CHOSEN_ROOTS = 48
@@ -132,7 +133,7 @@ def tree_packer(sketch: Sketch, topology: Topology | None, method: str = "packin
         )
     network = sketch_network(sketch, topology)
     small = topology is not None and sketch.ranks <= _MOST_MESHED
-    if topology is not None and small and len(sketch.links) == len(all_paths(topology)):
+    if topology is not None and small and len(sketch.links) == joined_pairs(topology):
         return TreePacker(network, topology_fabric(topology))
     return TreePacker(network, routed_fabric(network))
 
