@@ -61,17 +61,18 @@ def _loads(sketch: Sketch, topology: Topology) -> _Loads:
     for link in sketch.links:
         route = _route(link, topology)
         pair = (link.src, link.dst)
-        loads.hops[pair] = tuple((hop.src, hop.dst) for hop in route.hops)
+        loads.hops[pair] = tuple([(hop.src, hop.dst) for hop in route.hops])
         loads.rate_alone[pair] = route.bandwidth
         loads.count.update(loads.hops[pair])
-        for hop in route.hops:
-            loads.rate[hop.src, hop.dst] = hop.bandwidth
+        for ends, hop in zip(loads.hops[pair], route.hops, strict=True):
+            loads.rate[ends] = hop.bandwidth
     return loads
 
 
 def _route(link: LogicalLink, topology: Topology) -> Path:
-    if not link.nics:
-        return path(topology, link.src, link.dst)
+    default = path(topology, link.src, link.dst)
+    if not link.nics or (*default.nics[:1], *default.nics[-1:]) == link.nics:
+        return default
     route = topology.derived(NicPaths).path_by_nics(link.src, link.dst, *link.nics)
     if route is None:
         raise InputError(
@@ -85,7 +86,7 @@ def _scores(loads: _Loads) -> dict[_Pair, float]:
     crowd = {hop: count / loads.rate[hop] for hop, count in loads.count.items()}
     # Rounding keeps links that symmetry makes alike equal to the last digit.
     return {
-        pair: round(max(0.0, max(crowd[hop] for hop in hops) * loads.rate_alone[pair] - 1.0), 9)
+        pair: round(max(0.0, max(map(crowd.__getitem__, hops)) * loads.rate_alone[pair] - 1.0), 9)
         for pair, hops in loads.hops.items()
     }
 

@@ -53,11 +53,11 @@ def images(
         image = links.get((permutation[src], permutation[dst]))
         if image is None or not equal(link, image):
             break
-        pairs = list(zip(resources(link), resources(image), strict=False))
-        if len(resources(link)) != len(resources(image)) or any(
+        here, there = resources(link), resources(image)
+        if len(here) != len(there) or any(
             forth.setdefault(resource, other) != other
             or back.setdefault(other, resource) != resource
-            for resource, other in pairs
+            for resource, other in zip(here, there, strict=True)
         ):
             break
         link_images.append(image)

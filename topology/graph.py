@@ -198,9 +198,10 @@ class Topology(
 
     def derived(self, kind: Callable[[Topology], T]) -> T:
         """Return ``kind(self)``, computed once for this topology; do not change it."""
-        if kind not in self._derived:
-            self._derived[kind] = kind(self)
-        return cast(T, self._derived[kind])
+        derived = self._derived
+        if kind not in derived:
+            derived[kind] = kind(self)
+        return cast(T, derived[kind])
 
     def host_of(self, rank: int) -> str:
         """Return the host of the GPU ``rank``; GPUs that name none share the host ``""``."""

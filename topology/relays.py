@@ -50,12 +50,12 @@ class Path(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def bandwidth(self) -> float:
         """Return the rate of the narrowest hop in GB/s."""
-        return min(hop.bandwidth for hop in self.hops)
+        return min([hop.bandwidth for hop in self.hops])
 
     @cached_property
     def latency(self) -> float:
         """Return the sum of the hops' latencies in us."""
-        return sum(hop.latency for hop in self.hops)
+        return sum([hop.latency for hop in self.hops])
 
     @property
     def crosses_network(self) -> bool:

@@ -37,7 +37,7 @@ def signature(topology: Topology) -> str:
     for gpus in graph.equivalent_gpus():
         marked = list(colours)
         marked[gpus[0]] = _mixed(marked[gpus[0]] ^ _MASK)
-        value = sum(_mixed(c) for c in graph.refined(marked, _ROUNDS)) & _MASK
+        value = sum(_all_mixed(graph.refined(marked, _ROUNDS))) & _MASK
         individualized += [value] * len(gpus)
     digest = hashlib.sha256(b"tuccl-signature/1")
     for values in (colours, individualized):
@@ -102,7 +102,7 @@ class _Graph:
         return colours
 
     def _round(self, colours: list[int]) -> list[int]:
-        mixed = [_mixed(colour) for colour in colours]
+        mixed = _all_mixed(colours)
         sums = [
             mixed[place] * 3 + sum(mixed[neighbour] * link for neighbour, link in around)
             for place, around in enumerate(self._around)
@@ -111,12 +111,18 @@ class _Graph:
             shared = _mixed(sum(mixed[place] for place in members) & _MASK)
             for place in members:
                 sums[place] += shared
-        return [_mixed(total & _MASK) for total in sums]
+        return _all_mixed([total & _MASK for total in sums])
 
 
 def _text(*parts: str) -> int:
     data = "\0".join(parts).encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.sha256(data).digest()[:8], "big")
+
+
+def _all_mixed(values: list[int]) -> list[int]:
+    """Return `_mixed` of each; few differ, as GPUs of equal hosts have equal colours."""
+    mixed = {value: _mixed(value) for value in set(values)}
+    return [mixed[value] for value in values]
 
 
 def _mixed(value: int) -> int:

@@ -125,11 +125,11 @@ class HostSwaps:
         return list(dict.fromkeys(spots[node][0] for node in nodes if node in spots))
 
     def _moved(self, nodes: Iterable[str], image: Mapping[int, int]) -> tuple[str, ...]:
-        spots, parts = self._spot, {host: self._parts[onto] for host, onto in image.items()}
+        spots, parts = self._spot, self._parts
         return tuple(
             [
-                parts[spots[node][0]][spots[node][1]]
-                if node in spots and spots[node][0] in parts
+                parts[image[spot[0]]][spot[1]]
+                if (spot := spots.get(node)) is not None and spot[0] in image
                 else node
                 for node in nodes
             ]

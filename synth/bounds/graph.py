@@ -227,7 +227,10 @@ def routed_fabric(
     """
     names = names or [f"rank {rank}" for rank in range(network.ranks)]
     hosts = hosts or [str(host) for host in network.hosts]
-    rates = network.rates
+    rates, (distinct_rates, kinds) = network.rates, network.distinct_rates
+    rising = sorted(distinct_rates)
+    place = {rate: number for number, rate in enumerate(rising)}
+    level = [place[distinct_rates[kind]] for kind in kinds]
     ends = dict.fromkeys(hop for route in network.routes for hop in (route[0], route[-1]))
     enter = {hop: network.ranks + 2 * number for number, hop in enumerate(ends)}
     words: list[str] = []
@@ -239,7 +242,7 @@ def routed_fabric(
         arcs[src, enter[route[0]]] = rates[route[0]]
         arcs[enter[route[-1]] + 1, dst] = rates[route[-1]]
         if len(route) > 1:
-            arcs[enter[route[0]] + 1, enter[route[-1]]] = min(rates[hop] for hop in route)
+            arcs[enter[route[0]] + 1, enter[route[-1]]] = rising[min([level[hop] for hop in route])]
     return Fabric(
         (*names, *words),
         tuple(hosts),

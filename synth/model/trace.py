@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.schedule import Address, LoweringHints, Schedule, Transfer
@@ -29,6 +30,7 @@ class Trace:
         self._transfers: list[Transfer] = []
         self._scratch = [0] * collective.ranks
         self._at: dict[tuple[int, int], Address] = {}
+        self._outputs: dict[int, Address] = {}  # by offset: one for all ranks spares memory
         self._spare: dict[tuple[int, int], Address] = {}  # scratch that exchanges may use again
         self._reserved: dict[tuple[int, int], Address] = {}
 
@@ -46,7 +48,9 @@ class Trace:
     def output_address(self, chunk: int, rank: int) -> Address | None:
         """Return where `chunk` must end up on `rank`, None where the rank need not have it."""
         offset = self.collective.output_offset(chunk, rank, self.chunks_per_rank)
-        return None if offset is None else Address("o", offset)
+        if offset is None:
+            return None
+        return self._outputs.get(offset) or self._outputs.setdefault(offset, Address("o", offset))
 
     def send(self, chunk: int, src: int, dst: int, channel: int = 0, count: int = 1) -> None:
         """Move the value of chunks `chunk`..`chunk + count - 1` from `src` to `dst`.
@@ -59,7 +63,7 @@ class Trace:
         if count > 1:
             self.send_each(range(chunk, chunk + count), src, dst, channel)
             return
-        source = self._held_at(chunk, src)
+        source = self._at.get((chunk, src)) or self._held_at(chunk, src)
         target = self._reserved.get((chunk, dst)) or self.output_address(chunk, dst)
         self._move(chunk, src, dst, source, target or self._new_slot(dst), None, channel)
 
@@ -238,7 +242,7 @@ class Trace:
         operands: list[Address] | None = None,
         sources: list[Address] | None = None,
     ) -> None:
-        sources = sources or [self._held_at(c, src) for c in chunks]
+        sources = sources or [self._at.get((c, src)) or self._held_at(c, src) for c in chunks]
         ends = [sources, targets] + ([operands] if operands else [])
         for start, length in _contiguous_runs(ends):
             operand = operands[start] if operands else None
@@ -259,9 +263,10 @@ class Trace:
         for rank in range(self.collective.ranks):
             sources, targets = [], []
             for offset, chunk in self.collective.outputs(rank, self.chunks_per_rank):
-                if (at := self._held_at(chunk, rank)) != (address := Address("o", offset)):
+                at = self._at.get((chunk, rank)) or self._held_at(chunk, rank)
+                if at[0] != "o" or at[1] != offset:
                     sources.append(at)
-                    targets.append(address)
+                    targets.append(Address("o", offset))
             for start, length in _contiguous_runs([sources, targets]):
                 yield Transfer(rank, rank, sources[start], targets[start], length)
 
@@ -270,7 +275,13 @@ def _contiguous_runs(ends: list[list[Address]]) -> Iterator[tuple[int, int]]:
     """Yield (start, length) of the longest runs that are contiguous in every list."""
     start = 0
     total = len(ends[0])
-    for k in range(1, total + 1):
-        if k == total or any(end[k] != end[k - 1].shifted(1) for end in ends):
+    gaps = {
+        k
+        for end in ends
+        for k, (before, at) in enumerate(pairwise(end), start=1)
+        if at[1] != before[1] + 1 or at[0] != before[0]
+    }
+    for k in (*sorted(gaps), total):
+        if k:
             yield start, k - start
             start = k

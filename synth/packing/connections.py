@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from tuccl.simulation import MachineClass
 from tuccl.synth.model.network import Pair
-from tuccl.synth.model.send import Send
 from tuccl.synth.packing.hierarchical import MOST_RUNS
 from tuccl.synth.packing.tree_packing import Flow, Forest, TreePacker
 
@@ -43,12 +42,13 @@ class Connections:
     shared: frozenset[_Connection] = frozenset()
     idle: frozenset[Pair] = frozenset()
 
-    def channel(self, send: Send, turn: int) -> int:
-        """Return the channel of the send number `turn` of its flow."""
+    def channel(self, flow: Flow, turn: int) -> int:
+        """Return the channel of the send number `turn` of a flow."""
+        reduces, src, dst = flow
         below = 0
-        if self.apart and not send.reduce and (send.src, send.dst) not in self.idle:
-            below = self.lanes.get((True, send.src, send.dst), 1)
-        return below + turn % self.lanes[send.flow]
+        if self.apart and not reduces and (src, dst) not in self.idle:
+            below = self.lanes.get((True, src, dst), 1)
+        return below + turn % self.lanes[flow]
 
 
 def plan_connections(packer: TreePacker, forest: Forest, machine: MachineClass) -> Connections:
@@ -100,7 +100,8 @@ def _share_blocks(
         idle = frozenset(pair for pair in results - sums if hosts[pair[0]] != hosts[pair[1]])
     up = {(0, *pair) for pair in sums}
     down = {(int(pair not in idle), *pair) for pair in results}
-    blocks = Counter(rank for _, *ends in up | down for rank in ends)
+    every = up | down
+    blocks = Counter(rank for _, *ends in every for rank in ends)
     utilisation = packer.utilisation(forest)
     shared: set[_Connection] = set()
 
@@ -114,7 +115,7 @@ def _share_blocks(
         for (reduces, *pair), chunks in forest.chunks.items():
             channel = int(not reduces and tuple(pair) not in idle)
             runs[channel, pair[0], pair[1]] = -(-chunks // forest.relay_group)
-    duplex = [c for c in up | down if c[1] < c[2] and _opposite(c) in up | down]
+    duplex = [c for c in every if c[1] < c[2] and _opposite(c) in every]
     duplex = [c for c in duplex if runs[c] + runs[_opposite(c)] <= MOST_RUNS]
     for connection in sorted(duplex, key=idlest):
         _, *ends = connection

@@ -87,9 +87,15 @@ def _sends(packer: TreePacker, forest: Forest, connections: Connections) -> list
             sorted(merged_sends(trees, first_chunks, forest.relay_group))
             for trees in (forest.reduction, forest.broadcast)
         )
-        sends = [Send(s.chunk, s.child, s.parent, s.nchunks, reduce=True) for s in reversed(up)]
-        sends += [Send(s.chunk, s.parent, s.child, s.nchunks) for s in down]
-        return [(send, connections.channel(send, 0)) for send in sends]
+        channels = {flow: connections.channel(flow, 0) for flow in forest.chunks}
+        ordered = [
+            Send(chunk, child, parent, nchunks, reduce=True)
+            for _, _, parent, child, chunk, nchunks in reversed(up)
+        ]
+        ordered += [
+            Send(chunk, parent, child, nchunks) for _, _, parent, child, chunk, nchunks in down
+        ]
+        return [(send, channels[send.flow]) for send in ordered]
     # What is passed on a chunk at a time fills the trees sooner, but takes more steps.
     heaviest = max(tree.weight for tree in (*forest.reduction, *forest.broadcast))
     for most in _RUN_LENGTHS:
@@ -99,7 +105,7 @@ def _sends(packer: TreePacker, forest: Forest, connections: Connections) -> list
     utilisation, turns = packer.utilisation(forest), Counter[Flow]()
     placed, durations = [], []
     for send in sends:
-        placed.append((send, connections.channel(send, turns[send.flow])))
+        placed.append((send, connections.channel(send.flow, turns[send.flow])))
         turns[send.flow] += 1
         # Lanes side by side; all that share a link share it in proportion to what they carry.
         part = send.nchunks * connections.lanes[send.flow] / forest.chunks[send.flow]

@@ -45,16 +45,20 @@ class Tree(NamedTuple):
         >>> Tree(1, 1, (1, -1, 0)).depths()
         [1, 0, 2]
         """
+        depth = [0] * len(self.parent)
+        for rank in self._from_root()[1:]:
+            depth[rank] = depth[self.parent[rank]] + 1
+        return depth
+
+    def _from_root(self) -> list[int]:
+        """Return the ranks, each after its parent."""
         children: dict[int, list[int]] = {}
         for rank, parent in self.arcs:
             children.setdefault(parent, []).append(rank)
-        depth = [0] * len(self.parent)
-        level = [self.root]
-        while level:
-            level = [child for rank in level for child in children.get(rank, ())]
-            for child in level:
-                depth[child] = depth[self.parent[child]] + 1
-        return depth
+        ranks = [self.root]
+        for rank in ranks:
+            ranks += children.get(rank, ())
+        return ranks
 
     def heights(self) -> list[int]:
         """Return for each rank the arcs between it and the farthest rank below it.
@@ -63,7 +67,7 @@ class Tree(NamedTuple):
         [1, 2, 0]
         """
         height = [0] * len(self.parent)
-        depth = self.depths()
-        for rank, parent in sorted(self.arcs, key=lambda arc: -depth[arc[0]]):
+        for rank in reversed(self._from_root()[1:]):
+            parent = self.parent[rank]
             height[parent] = max(height[parent], height[rank] + 1)
         return height

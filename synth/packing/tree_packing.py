@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from itertools import accumulate
 
 from tuccl.errors import Infeasible, InputError
 from tuccl.planners import pack_trees, reroute
@@ -43,18 +44,15 @@ class Forest:
         reduction: Trees to the roots; empty where nothing is reduced.
         broadcast: Trees from the roots; empty where nothing is broadcast.
         busiest_s: Time of the busiest resource, in seconds for chunks of 1 GB.
+        chunks: Of each flow.
         relay_group: Neighbouring roots whose chunks go together where trees are hierarchical, or 0.
     """
 
     reduction: tuple[Tree, ...]
     broadcast: tuple[Tree, ...]
     busiest_s: Fraction
+    chunks: Counter[Flow] = field(repr=False, compare=False)
     relay_group: int = 0
-
-    @cached_property
-    def chunks(self) -> Counter[Flow]:
-        """Return the chunks of each flow."""
-        return _chunks(self.reduction, self.broadcast)
 
     @property
     def chain(self) -> int:
@@ -66,7 +64,7 @@ class Forest:
         chunks = Counter[int]()
         for tree in self.reduction or self.broadcast:
             chunks[tree.root] += tree.weight
-        return [sum(chunks[root] for root in range(rank)) for rank in range(ranks)]
+        return [0, *accumulate(chunks[root] for root in range(ranks - 1))]
 
 
 def _chunks(reduction: Iterable[Tree], broadcast: Iterable[Tree]) -> Counter[Flow]:
@@ -74,7 +72,8 @@ def _chunks(reduction: Iterable[Tree], broadcast: Iterable[Tree]) -> Counter[Flo
     for trees, reduces in ((reduction, True), (broadcast, False)):
         for tree in trees:
             for child, parent in tree.arcs:
-                chunks[reduces, *((child, parent) if reduces else (parent, child))] += tree.weight
+                flow = (True, child, parent) if reduces else (False, parent, child)
+                chunks[flow] += tree.weight
     return chunks
 
 
@@ -123,13 +122,12 @@ class TreePacker:
 
     def forest(self, reduction: tuple[Tree, ...], broadcast: tuple[Tree, ...]) -> Forest:
         """Return the trees with the time that the busiest resource takes."""
-        return Forest(
-            reduction, broadcast, self.network.busiest_s(self._loads(reduction, broadcast))
-        )
+        chunks = _chunks(reduction, broadcast)
+        return Forest(reduction, broadcast, self.network.busiest_s(self._loads(chunks)), chunks)
 
     def utilisation(self, forest: Forest) -> dict[Pair, float]:
         """Return for each pair the load of its busiest resource, relative to the busiest of all."""
-        loads, network = self._loads(forest.reduction, forest.broadcast), self.network
+        loads, network = self._loads(forest.chunks), self.network
         rates, kinds = network.distinct_rates
         shares = {
             (load, kind): float(load / rates[kind] / forest.busiest_s)
@@ -141,10 +139,10 @@ class TreePacker:
             for pair, route in zip(network.pairs, network.routes, strict=True)
         }
 
-    def _loads(self, reduction: Iterable[Tree], broadcast: Iterable[Tree]) -> list[int]:
+    def _loads(self, chunks: Counter[Flow]) -> list[int]:
         counts = [0] * len(self.network.pairs)
-        for (_, *pair), chunks in _chunks(reduction, broadcast).items():
-            counts[self.network.index[pair[0], pair[1]]] += chunks
+        for (_, src, dst), number in chunks.items():
+            counts[self.network.index[src, dst]] += number
         return self.network.loads(counts)
 
     def bound_s(self, collective: Collective, chunks_per_rank: int) -> Fraction:

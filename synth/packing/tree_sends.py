@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tuccl.planners import MOST_COUNT
+from tuccl.synth.model.network import Pair
 from tuccl.synth.model.send import Send
 from tuccl.synth.packing.tree import Tree
 
@@ -103,17 +104,24 @@ def merged_sends(
     by some ranks have the same.
     """
     ranks = len(first_chunks)
-    started: dict[tuple[int, int], TreeSend] = {}
+    # Level, root, first chunk and number of chunks of what an arc carries last.
+    started: dict[Pair, tuple[int, int, int, int]] = {}
     for tree, chunk in sorted(_chunks(trees, first_chunks), key=lambda entry: entry[1]):
-        height = tree.heights()
+        height, root, weight = tree.heights(), tree.root, tree.weight
         for child, parent in tree.arcs:
-            send = TreeSend(-height[child], (tree.root,), parent, child, chunk, tree.weight)
-            before = started.get((parent, child))
-            merged = None if before is None else _merged(before, send, relay_group)
-            if before is not None and merged is None:
-                yield _relative(before, ranks)
-            started[parent, child] = merged or send
-    yield from (_relative(send, ranks) for send in started.values())
+            level, arc = -height[child], (parent, child)
+            if (before := started.get(arc)) is not None:
+                if (
+                    before[0] == level
+                    and before[1] // relay_group == root // relay_group
+                    and before[2] + before[3] == chunk
+                    and before[3] + weight <= MOST_COUNT
+                ):
+                    started[arc] = *before[:3], before[3] + weight
+                    continue
+                yield _relative(arc, before, ranks)
+            started[arc] = level, root, chunk, weight
+    yield from (_relative(arc, run, ranks) for arc, run in started.items())
 
 
 def _chunks(trees: Sequence[Tree], first_chunks: Sequence[int]) -> Iterator[tuple[Tree, int]]:
@@ -124,18 +132,7 @@ def _chunks(trees: Sequence[Tree], first_chunks: Sequence[int]) -> Iterator[tupl
         following[tree.root] += tree.weight
 
 
-def _merged(before: TreeSend, send: TreeSend, relay_group: int) -> TreeSend | None:
-    """Return the two sends as one, None where they do not belong together."""
-    nchunks = before.nchunks + send.nchunks
-    together = (
-        before.level == send.level
-        and before.turn[0] // relay_group == send.turn[0] // relay_group
-        and before.chunk + before.nchunks == send.chunk
-        and nchunks <= MOST_COUNT
-    )
-    return before._replace(nchunks=nchunks) if together else None
-
-
-def _relative(send: TreeSend, ranks: int) -> TreeSend:
-    [root] = send.turn
-    return send._replace(turn=((send.parent - root) % ranks, (send.child - root) % ranks))
+def _relative(arc: Pair, run: tuple[int, int, int, int], ranks: int) -> TreeSend:
+    (parent, child), (level, root, chunk, nchunks) = arc, run
+    turn = (parent - root) % ranks, (child - root) % ranks
+    return TreeSend(level, turn, parent, child, chunk, nchunks)
