@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections import Counter
 from fractions import Fraction
 
 import networkx
@@ -12,6 +13,7 @@ import pytest
 from tuccl.errors import InputError
 from tuccl.planners import min_cut
 from tuccl.synth.bounds.bound import (
+    _direct_time,
     allgather_cut,
     allreduce_cut,
     alltoall_cut,
@@ -24,7 +26,8 @@ from tuccl.synth.bounds.cuts import delivery_cut
 from tuccl.synth.bounds.graph import Arc, Fabric, direct_fabric, topology_fabric
 from tuccl.synth.bounds.partitions import _partition
 from tuccl.synth.model.collective import Collective
-from tuccl.topology import Link, Node, Topology
+from tuccl.synth.model.network import exact_rate
+from tuccl.topology import Link, Node, Topology, all_paths, join, load_profile, merge_nics
 
 # NVLinks of a DGX-1V's hybrid cube mesh: number of 25 GB/s links of each pair of GPUs.
 CUBE_MESH = {
@@ -221,8 +224,6 @@ def test_max_flow_equals_min_cut(seed: int) -> None:
 
 @pytest.mark.parametrize("t", [ndv2(2), a100(2)], ids=lambda t: str(t.name))
 def test_fair_shares_keep_every_hop_within_its_rate(t: Topology) -> None:
-    from tuccl.topology import all_paths
-
     shares = {(w.tail, w.head): w.rate for w in direct_fabric(t).arcs}
     load: dict[tuple[str, str], Fraction] = {}
     rate: dict[tuple[str, str], float] = {}
@@ -232,6 +233,20 @@ def test_fair_shares_keep_every_hop_within_its_rate(t: Topology) -> None:
             load[ends] = load.get(ends, Fraction(0)) + shares[pair]
             rate[ends] = hop.bandwidth
     assert all(load[ends] <= Fraction(str(rate[ends])) for ends in load)
+
+
+@pytest.mark.parametrize("fabric", ["single", "rail", "clos"])
+@pytest.mark.parametrize("profile", ["dgx-h100", "ndv4", "p5"])
+def test_busiest_hop_and_fabric_are_those_of_all_paths(profile: str, fabric: str) -> None:
+    t = merge_nics(join(load_profile(profile), 3, fabric))
+    loads = Counter(hop for path in all_paths(t).values() for hop in path.hops)
+    busiest = max(load / exact_rate(hop.bandwidth) for hop, load in loads.items())
+    assert _direct_time(t) == busiest
+    of_fabric = topology_fabric(t)
+    names, ranks = of_fabric.names, of_fabric.ranks
+    hops = {(names[a.tail], names[a.head]) for a in of_fabric.arcs if min(a.tail, a.head) < ranks}
+    gpus = {gpu.id for gpu in t.gpus}
+    assert hops == {(h.src, h.dst) for h in loads if h.src in gpus or h.dst in gpus}
 
 
 def test_latency_is_the_alpha_diameter() -> None:
