@@ -1,4 +1,4 @@
-"""Prints the seconds and memory that programs for 64 to 512 GPUs take, and how good they are.
+"""Prints the seconds and memory that programs for 64 to 1,024 GPUs take, and how good they are.
 
     .venv/bin/python benchmarks/scale.py [--gpus 64,512] [--collectives allgather] [--search]
 
@@ -92,7 +92,7 @@ def _line(
 def main() -> None:
     """Print the chosen rows."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--gpus", default="64,256,512")
+    parser.add_argument("--gpus", default="64,256,512,1024")
     parser.add_argument("--collectives", default="allgather,allreduce,alltoall")
     parser.add_argument("--search", action="store_true")
     args = parser.parse_args()
