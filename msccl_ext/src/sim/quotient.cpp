@@ -182,9 +182,9 @@ class Refinement {
   }
 
   const TransferGraph& graph_;
-  std::vector<int> publisher_;           ///< By edge: the transfer that timestamps it.
-  std::vector<int> block_of_;            ///< By transfer.
-  std::vector<std::vector<int>> users_;  ///< By bundle, see `find_users`.
+  std::vector<int> publisher_;              ///< By edge: the transfer that timestamps it.
+  std::vector<int> block_of_;               ///< By transfer.
+  std::vector<std::vector<int>> users_;     ///< By bundle, see `find_users`.
   std::vector<std::vector<int>> crossing_;  ///< By link: the bundles that cross it.
   std::vector<Colour> block_, bundle_, link_;
 };

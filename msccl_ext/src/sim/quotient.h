@@ -21,8 +21,8 @@ struct Quotient {
 /// Thread blocks are of one class if they do the same steps, wait for, send to and receive from
 /// blocks of one class each, step by step, and use links of the same classes; links, if as many
 /// flows of each class cross them. So all of a class do the same at the same time, whatever makes
-/// them alike: the symmetries of the machine need not be known. (Colour refinement; McKay, Practical
-/// graph isomorphism, 1981.)
+/// them alike: the symmetries of the machine need not be known. (Colour refinement; McKay,
+/// Practical graph isomorphism, 1981.)
 std::optional<Quotient> quotient_of(const TransferGraph& graph);
 
 }  // namespace tuccl::sim
