@@ -371,7 +371,7 @@ class _Spread:
         return tied_via(self._topology, path, self._ends(src, dst), out_nic, self._nics[dst])
 
     def _has_images(self, src: int, dst: int) -> bool:
-        """Return whether every path that `_tied` looks at has images; merged NICs are apart."""
+        """Return whether every path that `_tied` looks at has images; merged NICs have none."""
         (one, other), out_nic = self._ends(src, dst), self._nics[src][0]
         paths = [(one, other), (one, out_nic)]
         for nic in self._nics[dst]:

@@ -83,7 +83,8 @@ class HostSwaps:
         return self._moved(nodes, first)
 
     def first(self, src: str, dst: str) -> tuple[str, str]:
-        """Return `canonical((src, dst))`, sooner."""
+        """Return `canonical((src, dst))`, in less time."""
+        alike: list[int] = []
         one, other = self._spot.get(src), self._spot.get(dst)
         if one is not None:
             alike = self._class[one[0]]

@@ -94,5 +94,5 @@ class Rounds:
         return start + last
 
     def _turn(self, tree: Tree, rank: int) -> int:
-        """Return how far ahead of the root a rank is: what rotated trees have in common."""
+        """Return how far ahead of the root, the first parent, a rank is: equal in rotated trees."""
         return (rank - tree[0].parent) % self.trace.collective.ranks

@@ -139,6 +139,10 @@ class Schedule:
         """Return the number of channels used."""
         return 1 + max((t.channel for t in self.transfers), default=0)
 
+    def __getstate__(self) -> dict[str, object]:
+        """Return the fields alone: what is native cannot be copied or pickled."""
+        return {name: value for name, value in vars(self).items() if name != "native"}
+
     @cached_property
     def native(self) -> Transfers:
         """Return the transfers as the native floor takes them."""

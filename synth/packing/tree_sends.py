@@ -38,7 +38,7 @@ def chained_sends(
     first_chunks: Sequence[int],
     most: int = 1,
 ) -> list[Send]:
-    """Return sends of up to `most` chunks: sums, the leaves' first, then results from roots on.
+    """Return sends of up to `most` chunks: sums, of each tree the leaves' first, then results.
 
     Each waits for all that its sender gets of its chunks before. `first_chunks[r]` is the first
     chunk whose root is rank r.

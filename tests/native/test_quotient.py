@@ -8,12 +8,12 @@ from functools import cache
 import msgspec
 import pytest
 
-from tuccl.errors import Infeasible
-from tuccl.program import Knobs, Program
-from tuccl.simulation import Network, OutsideTraffic, SimResult, simulate
+from tuccl.errors import Infeasible, InputError
+from tuccl.program import Gpu, Knobs, Program, Step, ThreadBlock
+from tuccl.simulation import Network, OutsideTraffic, SimResult, simulate, simulate_groups
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Problem, lower, make_schedule
-from tuccl.topology import join, load_profile, machine_of, network
+from tuccl.topology import join, load_machine, load_profile, machine_of, network
 
 _NBYTES = 8 << 20
 _MACHINES = {
@@ -100,6 +100,51 @@ def test_one_slow_link_parts_what_was_alike() -> None:
         program, Knobs("Simple"), network(slow), machine, nbytes, outside=OutsideTraffic([], [])
     )
     assert parted.gpu_us == pytest.approx(whole.gpu_us, rel=1e-9)
+
+
+def test_calls_at_the_same_time_equal_those_of_the_whole_programs() -> None:
+    topology = _MACHINES["8x dgx-h100"]()
+    links, machine = network(topology), machine_of(topology)
+    programs = [p for p in _programs("8x dgx-h100") if p.name.startswith("reduce-scatter")]
+    ranks = list(range(topology.ranks))
+    calls = [
+        (program, ranks, Knobs("Simple"), 256 * program.nchunks, 0, 0, False, 20.0 * number)
+        for number, program in enumerate(programs)
+    ]
+    some = simulate_groups(calls, links, machine)
+    every = simulate_groups(calls, links, machine, outside=OutsideTraffic([], []))
+    assert some.calls_us == pytest.approx(every.calls_us, rel=1e-9)
+
+
+def test_a_chain_is_walked_whole() -> None:
+    topology = _MACHINES["8x dgx-h100"]()
+    program = next(p for p in _programs("8x dgx-h100") if p.name.startswith("broadcast-ring"))
+    call = program, Knobs("Simple"), network(topology), machine_of(topology), 1024 * program.nchunks
+    assert simulate(*call).blocks == _blocks(program)
+
+
+def test_a_deadlock_names_the_ranks_of_one_block() -> None:
+    topology = load_profile("dgx-h100")
+    waiting = [Step("rcs", count=1, src_offset=0, dst_offset=0)] * 64
+    gpus = [
+        Gpu(rank, 64, 64, 64, [ThreadBlock(0, (rank + 1) % 8, (rank - 1) % 8, 0, waiting)])
+        for rank in range(8)
+    ]
+    program = Program("ring", "allgather", "Simple", 1, 64, gpus)
+    with pytest.raises(InputError, match="gpu 0 tb 0 step 0 waits for ever for data from rank 7"):
+        simulate(program, Knobs("Simple"), network(topology), machine_of(topology), 1 << 16)
+
+
+def test_an_uplink_that_adapters_share_fills() -> None:
+    """Eight adapters of 25 GB/s send over an uplink of 50 GB/s: a quarter of their rate each."""
+    topology = _MACHINES["4x dgx-a100, clos"]()
+    program = next(p for p in _programs("4x dgx-a100, clos") if "scatter-hierarchical3" in p.name)
+    nbytes = 1 << 20 << 8
+    links = network(topology)
+    result = simulate(program, Knobs("Simple"), links, load_machine("ideal"), nbytes)
+    number = [resource.name for resource in links.resources].index("tor0>spine0")
+    assert result.resource_bytes[number] == nbytes * 3 / 4
+    assert result.resource_busy_us[number] == pytest.approx(nbytes * 3 / 4 / 50e3, rel=0.01)
 
 
 def _assert_within_rates(result: SimResult, links: Network) -> None:

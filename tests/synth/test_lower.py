@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -281,3 +282,11 @@ def test_parts_of_a_sum_get_a_block_each_where_blocks_are_paired(
         adding = [{s.dst_offset for s in b.steps if s.op == "re"} for b in gpu.threadblocks]
         assert len(gpu.threadblocks) == ranks
         assert sorted(adding, key=min) == [{part} for part in range(ranks)]
+
+
+def test_a_schedule_that_was_lowered_can_be_copied() -> None:
+    schedule = ring_of(1)
+    program = lower(schedule)
+    copy = pickle.loads(pickle.dumps(schedule))
+    assert copy == schedule
+    assert lower(copy) == program

@@ -48,7 +48,7 @@ struct SimResult {
   double time_us = 0;  ///< The greater of the two below: calls follow each other.
   double host_us = 0;  ///< The host's time for the call.
   double gpu_us = 0;   ///< The kernel's, from the end of the one before to its own.
-  /// Slices walked, one for each slice of a transfer and pass, in all runs that
+  /// Slices of all thread blocks, walked or stood for by one that was, in all runs that
   /// the answer took (an extrapolated one takes several short ones).
   std::int64_t events = 0;
   int blocks = 0;  ///< Thread blocks walked: one of each class of those that do the same.

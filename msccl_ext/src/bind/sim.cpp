@@ -85,8 +85,8 @@ void bind_result(nb::module_& m) {
               "The kernel's time in us, from the end of the one before it to its own.")
       .def_ro(
           "events", &SimResult::events,
-          "Slices walked: one for each slice of a transfer and pass over the program, in all runs "
-          "that the answer took.")
+          "Slices of all thread blocks, walked or stood for by one that was: one for each slice of "
+          "a transfer and pass over the program, in all runs that the answer took.")
       .def_ro("blocks", &SimResult::blocks,
               "Thread blocks walked: one of each class of those that do the same.")
       .def_ro("resource_bytes", &SimResult::resource_bytes, "User bytes carried in the whole run.")

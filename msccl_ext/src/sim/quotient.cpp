@@ -14,6 +14,8 @@ using Colour = std::uint64_t;
 
 /// A graph of fewer transfers is soon walked.
 constexpr std::size_t kFewTransfers = 512;
+/// A chain parts one class from the rest each round; what is symmetric took at most 11.
+constexpr int kMostRounds = 24;
 
 Colour mixed(Colour into, Colour value) {  // splitmix64
   Colour z = into * 0x9e3779b97f4a7c15u + value + 0x7f4a7c15u;
@@ -51,13 +53,17 @@ class Refinement {
       block_[b] = mixed(block_[b], Colour(graph.blocks[b].id));
   }
 
-  /// Whether there are at most half as many classes of blocks as blocks.
+  /// Whether there are, after few rounds, at most half as many classes of blocks as blocks.
   bool refine() {
-    for (std::size_t before = 0, now = count();; before = std::exchange(now, count())) {
+    std::size_t before = 0;
+    for (int round = 0; round < kMostRounds; ++round) {
       if (classes(block_) > block_.size() / 2) return false;
+      const std::size_t now = count();
       if (now == before) return true;
+      before = now;
       step();
     }
+    return false;
   }
 
   const std::vector<Colour>& blocks() const { return block_; }
@@ -129,7 +135,7 @@ class Refinement {
       block_[c.sender] = mixed(block_[c.sender], ++turns[{c.call, c.src}]);
       if (graph_.nic_switch_us == 0) continue;
       for (const int nic : {c.nic_out, c.nic_in})
-        block_[c.sender] = mixed(block_[c.sender], ++turns[{-1, nic}]);
+        if (nic >= 0) block_[c.sender] = mixed(block_[c.sender], ++turns[{-1, nic}]);
     }
     for (const std::vector<int>& users : users_)
       for (std::size_t u = 0; u < users.size(); ++u) {

@@ -148,10 +148,14 @@ void Run<kRecorded>::events(std::int64_t pass) {
       if (sharing_.next_end() <= moment) {
         ended(now, sharing_.end_next(now));
       } else if (!starts_.empty() && starts_.front().time <= moment) {
-        const int owner = starts_.front().owner;
-        std::pop_heap(starts_.begin(), starts_.end(), std::greater<>());
-        starts_.pop_back();
-        open(now, owner);
+        // In the order of their owners, not of times that differ by rounding.
+        std::vector<int> owners;
+        for (; !starts_.empty() && starts_.front().time <= moment; starts_.pop_back()) {
+          owners.push_back(starts_.front().owner);
+          std::pop_heap(starts_.begin(), starts_.end(), std::greater<>());
+        }
+        std::sort(owners.begin(), owners.end());
+        for (const int owner : owners) open(now, owner);
       } else {
         break;
       }
@@ -538,9 +542,9 @@ std::string Run<kRecorded>::waited_for(int block) const {
       return "step " + std::to_string(s.dep_step) + " of tb " + std::to_string(s.dep_tb);
     }
     case Stage::kCredit:
-      return "rank " + std::to_string(graph_.connections[b.out].dst) + " to receive (FIFO full)";
+      return "rank " + std::to_string(b.source->send_peer) + " to receive (FIFO full)";
     default:
-      return "data from rank " + std::to_string(graph_.connections[b.in].src);
+      return "data from rank " + std::to_string(b.source->recv_peer);
   }
 }
 

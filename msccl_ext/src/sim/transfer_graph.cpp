@@ -280,7 +280,7 @@ class Compiler {
 
   /// Numbers connections by their turn on the sending rank, then by rank: where several messages
   /// are ready at one time, ranks with the same program, and adapters that these send to, take them
-  /// in the same order.
+  /// in the same order. Indices in `by_peers_` do not hold from here on.
   void order_connections() {
     std::vector<int> turns(network_.ranks(), 0);
     std::vector<std::pair<int, int>> order;  // turn, block
@@ -295,6 +295,24 @@ class Compiler {
       graph_.blocks[sorted.back().receiver].in = graph_.blocks[sender].out;
     }
     graph_.connections = std::move(sorted);
+  }
+
+  /// As many flows of a bundle at a time as thread blocks and proxies use it, any number where none
+  /// does.
+  void limit_flows() {
+    std::vector<double> most(graph_.links.bundles.size(), 0.0);
+    std::vector<int> last(most.size(), -1);
+    for (std::size_t b = 0; b < graph_.blocks.size(); ++b)
+      for (int i = graph_.blocks[b].first; i < graph_.blocks[b].last; ++i) {
+        const int bundle = graph_.transfers[i].bundle;
+        if (bundle < 0 || last[bundle] == static_cast<int>(b)) continue;
+        last[bundle] = static_cast<int>(b);
+        ++most[bundle];
+      }
+    for (const Connection& c : graph_.connections)
+      if (c.bundle >= 0) ++most[c.bundle];
+    for (std::size_t i = 0; i < most.size(); ++i)
+      if (most[i] > 0) graph_.links.bundles[i].most_flows = most[i];
   }
 
   using Counts = std::vector<int>::const_iterator;
@@ -322,24 +340,6 @@ class Compiler {
   bool cut_through_ = false;
   /// NVLS: blocks are parts of one block of NCCL's, which copies all GPUs' shards in one call.
   bool switch_reduces_ = false;
-  /// As many flows of a bundle at a time as thread blocks and proxies use it, any number where none
-  /// does.
-  void limit_flows() {
-    std::vector<double> most(graph_.links.bundles.size(), 0.0);
-    std::vector<int> last(most.size(), -1);
-    for (std::size_t b = 0; b < graph_.blocks.size(); ++b)
-      for (int i = graph_.blocks[b].first; i < graph_.blocks[b].last; ++i) {
-        const int bundle = graph_.transfers[i].bundle;
-        if (bundle < 0 || last[bundle] == static_cast<int>(b)) continue;
-        last[bundle] = static_cast<int>(b);
-        ++most[bundle];
-      }
-    for (const Connection& c : graph_.connections)
-      if (c.bundle >= 0) ++most[c.bundle];
-    for (std::size_t i = 0; i < most.size(); ++i)
-      if (most[i] > 0) graph_.links.bundles[i].most_flows = most[i];
-  }
-
   TransferGraph graph_;
   std::map<std::tuple<int, int, int>, int> by_peers_;
   std::map<std::pair<int, double>, int> by_cap_;
