@@ -21,7 +21,8 @@ def test_a_smaller_budget_keeps_what_a_larger_one_found(
     before = [chosen_us(load_table(out), executor, "allgather", size) for size in SIZES]
     tuned(out, executor, topology, budget=4, search=search, resume=True)
     after = [chosen_us(load_table(out), executor, "allgather", size) for size in SIZES]
-    assert all(a <= b for a, b in zip(after, before, strict=True))  # another final round may gain
     tuned(out, executor, topology, budget=4, search=search)
     alone = [chosen_us(load_table(out), executor, "allgather", size) for size in SIZES]
+    # A search with a small budget begins elsewhere, and may find something faster itself.
+    assert after == [min(pair) for pair in zip(before, alone, strict=True)]
     assert max(a / b for a, b in zip(alone, before, strict=True)) > 1
