@@ -111,8 +111,6 @@ def test_processes_share_the_work_and_take_over_from_one_that_is_killed(
         assert load_table(out).lookup == load_table(tmp_path / "one").lookup
 
 
-# Connections to a server that is gone are not closed, and may be collected at any time.
-@pytest.mark.filterwarnings("ignore:<psycopg.Connection:ResourceWarning")
 def test_a_server_that_ends_or_is_not_there_is_reported(
     server: Server, topology: Topology, tmp_path: Path
 ) -> None:
