@@ -17,7 +17,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import geometric_mean, median
-from typing import get_args
 
 import msgspec
 from report import ROOT, publish
@@ -47,6 +46,7 @@ HOSTS = 4
 SIZES = (1 << 20, 16 << 20, 256 << 20)
 LEAST_SIZE_OF_BOUND = 256 << 20
 VERSION = NCCL_VERSION
+ARMS: tuple[Concurrent, ...] = ("none", "kind")
 
 
 def timed(
@@ -171,7 +171,7 @@ def print_layouts() -> None:
             name = [f"{HOSTS}x {profile}", layout, f"{kind}:{collective}"]
             try:
                 arms = [nccl_choice(VERSION)]
-                for concurrent in get_args(Concurrent):
+                for concurrent in ARMS:
                     tables = tables_of(topology, job, kind, collective, concurrent)
                     arms.append(table_choice(tables, VERSION))
             except Infeasible as error:

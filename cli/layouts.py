@@ -18,6 +18,7 @@ from tuccl.groups.layout import (
 )
 from tuccl.groups.traces import trace_groups
 from tuccl.topology import Topology
+from tuccl.units import parse_size
 
 _MOST_SHOWN = 8  # ranks of a group
 
@@ -43,6 +44,22 @@ def add_layout(parser: argparse.ArgumentParser, *, required: bool) -> None:
         metavar="AXES",
         default=MEGATRON_ORDER,
         help=f"with --layout: axes, the fastest first (default {MEGATRON_ORDER})",
+    )
+
+
+def add_company(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of groups that call at the same time."""
+    parser.add_argument(
+        "--concurrent",
+        metavar="WHO",
+        help="with groups, whose calls -c names as KIND:COLLECTIVE: kind (default): all groups of "
+        "the kind call at once; none: one group alone; all: as kind, while the calls of --beside "
+        "begin again whenever they end",
+    )
+    parser.add_argument(
+        "--beside",
+        metavar="KIND:COLLECTIVE=SIZE,...",
+        help="with groups: calls of other kinds that begin at the same time, by NCCL's choice",
     )
 
 
@@ -92,3 +109,21 @@ def calls_of(text: str, job: ProcessGroups, option: str = "-c") -> list[tuple[Ki
             )
         calls.append((job.kind(name), collective))
     return calls
+
+
+def beside_of(text: str | None, job: ProcessGroups) -> list[tuple[str, str, int]]:
+    """Return the calls of a text like "tp:allreduce=20M".
+
+    Raises:
+        InputError: it names no such kind, collective or size.
+    """
+    found = []
+    for word in text.split(",") if text else ():
+        call, equals, size = word.partition("=")
+        if not equals:
+            raise InputError(
+                f"--beside {word[:60]!r}: expected KIND:COLLECTIVE=SIZE, as tp:allreduce=20M"
+            )
+        [(kind, collective)] = calls_of(call, job, "--beside")
+        found.append((kind.name, collective, parse_size(size)))
+    return found

@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from tuccl.errors import InputError
 from tuccl.eval.comparer import nccl_tuned_against
-from tuccl.groups.concurrent import nccl_choice, table_choice, time_groups
+from tuccl.groups.concurrent import (
+    Choose,
+    ConcurrentTime,
+    KindCall,
+    company_calls,
+    nccl_choice,
+    table_choice,
+    time_groups,
+)
 from tuccl.groups.job import JobTables
+from tuccl.runtime import Table
 from tuccl.runtime.nccl.versions import nccl_release
-from tuccl.topology import keep_gpus
+from tuccl.topology import Topology, keep_gpus
 from tuccl.tuning import tuned_sizes
+
+
+class BesideTime(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of another kind beside a row's: us to its end, or of a turn if it repeats; simulated.
+
+    Attributes:
+        call: As "tp:allreduce=20M".
+        default_us: As NCCL chooses for all calls.
+        tuned_us: As the tables choose for all calls.
+    """
+
+    call: str
+    default_us: float
+    tuned_us: float
 
 
 class GroupsRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +50,7 @@ class GroupsRow(msgspec.Struct, frozen=True, kw_only=True):
         bound_us: No programs end earlier.
         default: NCCL's choice; several where groups are not alike.
         choice: The tables'.
+        beside: The calls that the tables were tuned beside.
     """
 
     kind: str
@@ -37,6 +61,7 @@ class GroupsRow(msgspec.Struct, frozen=True, kw_only=True):
     bound_us: float
     default: str
     choice: str
+    beside: tuple[BesideTime, ...] = ()
 
 
 def compare_groups(
@@ -44,7 +69,8 @@ def compare_groups(
 ) -> tuple[GroupsRow, ...]:
     """Return a row for each kind, collective and size that a job's tables were tuned for.
 
-    Calls that the tables were tuned beside are not made.
+    Calls that the tables were tuned beside are made too: by NCCL's choice where the row's are, else
+    by the job's tables, those of kinds that have none by NCCL's.
 
     Args:
         job: The job.
@@ -66,13 +92,13 @@ def _rows(
     job: JobTables, kind: str, sizes: list[int] | None, nccl_version: str | None
 ) -> Iterator[GroupsRow]:
     entries = [entry for entry in job.entries if entry.kind == kind]
-    groups = job.groups.kind(kind).groups
-    if sum(len(entry.groups) for entry in entries) < len(groups):
-        raise InputError(f"{job.folder}: some groups of kind {kind} have no table; tune it again")
-    tables = {keep_gpus(job.topology, job.members(e)): job.table(e) for e in entries}
-    version = nccl_version or nccl_tuned_against(next(iter(tables.values())).lookup)
-    choosers = nccl_choice(nccl_release(version)), table_choice(tables, nccl_release(version))
-    orbits = [entry.groups for entry in entries]
+    tables = _tables(job, kind)
+    version = nccl_release(nccl_version or nccl_tuned_against(next(iter(tables.values())).lookup))
+    company = [KindCall.parse(text) for text in entries[0].beside]
+    default, tuned = (
+        _Choices(job, company, repeats=entries[0].repeats, by_table=by_table, version=version)
+        for by_table in (False, True)
+    )
     calls = {
         (entry.collective, size)
         for table in (each.lookup for each in tables.values())
@@ -80,17 +106,61 @@ def _rows(
         for size in sizes or tuned_sizes(table, entry.collective)
     }
     for collective, size in sorted(calls):
-        default, tuned = (
-            time_groups(job.topology, groups, orbits, collective, size, choose)
-            for choose in choosers
-        )
+        before, after = (each.time(kind, collective, size) for each in (default, tuned))
         yield GroupsRow(
             kind=kind,
             collective=collective,
             size=size,
-            default_us=default.together_us,
-            tuned_us=tuned.together_us,
-            bound_us=tuned.bound_us,
-            default=default.choice,
-            choice=tuned.choice,
+            default_us=before.together_us,
+            tuned_us=after.together_us,
+            bound_us=after.bound_us,
+            default=before.choice,
+            choice=after.choice,
+            beside=tuple(
+                BesideTime(call=text, default_us=was_us, tuned_us=now_us)
+                for text, was_us, now_us in zip(
+                    entries[0].beside, before.company_us, after.company_us, strict=True
+                )
+            ),
         )
+
+
+class _Choices:
+    """All kinds' calls by NCCL's choice, or by a job's tables."""
+
+    def __init__(
+        self,
+        job: JobTables,
+        company: Sequence[KindCall],
+        *,
+        repeats: bool,
+        by_table: bool,
+        version: str,
+    ) -> None:
+        self._job = job
+        self._by_table = by_table
+        self._version = version
+        choices = {call.kind: self._of(call.kind) for call in company}
+        self._company = company_calls(job.topology, job.groups, company, choices, repeats=repeats)
+
+    def _of(self, kind: str) -> Choose:
+        if self._by_table and any(entry.kind == kind for entry in self._job.entries):
+            return table_choice(_tables(self._job, kind), self._version)
+        return nccl_choice(self._version)
+
+    def time(self, kind: str, collective: str, nbytes: int) -> ConcurrentTime:
+        """Return the time of a call of all groups of a kind, beside the company's."""
+        orbits = [entry.groups for entry in self._job.entries if entry.kind == kind]
+        groups = self._job.groups.kind(kind).groups
+        choose = self._of(kind)
+        return time_groups(
+            self._job.topology, groups, orbits, collective, nbytes, choose, self._company
+        )
+
+
+def _tables(job: JobTables, kind: str) -> dict[Topology, Table]:
+    """Return the tables of a kind, by the part of the machine."""
+    entries = [entry for entry in job.entries if entry.kind == kind]
+    if sum(len(entry.groups) for entry in entries) < len(job.groups.kind(kind).groups):
+        raise InputError(f"{job.folder}: some groups of kind {kind} have no table; tune it again")
+    return {keep_gpus(job.topology, job.members(e)): job.table(e) for e in entries}

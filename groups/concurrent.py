@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
 
 from tuccl.groups.bounds import joint_bound_us
-from tuccl.groups.layout import Groups
+from tuccl.groups.equivalence import group_orbits
+from tuccl.groups.layout import Groups, ProcessGroups
 from tuccl.runtime import (
     NCCL_VERSION,
     Candidate,
@@ -18,9 +21,29 @@ from tuccl.runtime import (
 from tuccl.runtime.executors.sim import GroupCall
 from tuccl.synth import Collective
 from tuccl.topology import Topology, keep_gpus
+from tuccl.units import format_bytes, parse_size
 
 Choose = Callable[[Topology, str, int], ConfiguredProgram]
 """Chooses for a group's part of the machine, a collective and a size in bytes."""
+
+
+class KindCall(NamedTuple):
+    """A call that all groups of a kind make, in words "tp:allreduce=20M"."""
+
+    kind: str
+    collective: str
+    nbytes: int
+
+    def __str__(self) -> str:
+        """In words, as `parse` reads it."""
+        return f"{self.kind}:{self.collective}={format_bytes(self.nbytes)}"
+
+    @classmethod
+    def parse(cls, text: str) -> KindCall:
+        """Return the call of a text; one without a collective or a size has an empty one or 0."""
+        call, _, size = text.partition("=")
+        kind, _, collective = call.partition(":")
+        return cls(kind, collective, parse_size(size) if size else 0)
 
 
 def nccl_choice(version: str = NCCL_VERSION) -> Choose:
@@ -36,6 +59,35 @@ def nccl_choice(version: str = NCCL_VERSION) -> Choose:
 def group_call(own: ConfiguredProgram, members: Sequence[int], nbytes: int) -> GroupCall:
     """Return the call of a program by ``members`` on the whole array of ``nbytes`` bytes."""
     return GroupCall(members, own.program, own.knobs, nbytes, own.loop)
+
+
+def company_calls(
+    topology: Topology,
+    groups: ProcessGroups,
+    company: Sequence[KindCall],
+    choose: Mapping[str, Choose],
+    *,
+    repeats: bool,
+) -> list[list[GroupCall]]:
+    """Return for each call of ``company`` those of the kind's groups.
+
+    Args:
+        topology: The whole machine.
+        groups: The job's.
+        company: The calls.
+        choose: By the kind, what the groups run.
+        repeats: They begin again whenever they end, until others have ended.
+    """
+    calls = []
+    for each in company:
+        family = groups.kind(each.kind).groups
+        mine = []
+        for head, *others in group_orbits(topology, family):
+            part = keep_gpus(topology, family[head])
+            own = choose[each.kind](part, each.collective, each.nbytes)
+            mine += [group_call(own, family[n], each.nbytes) for n in (head, *others)]
+        calls.append([call._replace(repeats=repeats) for call in mine])
+    return calls
 
 
 def table_choice(tables: Mapping[Topology, Table], version: str = NCCL_VERSION) -> Choose:
@@ -78,12 +130,15 @@ class ConcurrentTime:
         together_us: From the start of all groups to the end of the last.
         bound_us: No programs end earlier when all groups call at once.
         choice: The runtime's or the program's name.
+        company_us: Of each call of the company, by its slowest group: to its end, or the mean time
+            of a turn if it repeats.
     """
 
     alone_us: dict[int, float]
     together_us: float
     bound_us: float
     choice: str
+    company_us: tuple[float, ...] = ()
 
     @property
     def slowdown(self) -> float:
@@ -98,6 +153,7 @@ def time_groups(
     collective: str,
     nbytes: int,
     choose: Choose,
+    company: Sequence[Sequence[GroupCall]] = (),
 ) -> ConcurrentTime:
     """Return what a call takes a group alone, and all groups at once, in simulation.
 
@@ -110,6 +166,7 @@ def time_groups(
         collective: Its name.
         nbytes: The whole array in bytes, as nccl-tests counts.
         choose: What the first group of an orbit runs.
+        company: Calls of other kinds that begin at the same time (`company_calls`).
 
     Raises:
         InputError: the simulator refuses the call.
@@ -124,6 +181,8 @@ def time_groups(
         calls += mine
         [alone_us[head]] = executor.time_groups(mine[:1])
         names[own.name] = None
-    together_us = max(executor.time_groups(calls))
+    ends_us = iter(executor.time_groups([*calls, *(call for each in company for call in each)]))
+    together_us = max(islice(ends_us, len(calls)))
+    company_us = tuple(max(islice(ends_us, len(each))) for each in company)
     bound_us = joint_bound_us(topology, groups, collective, nbytes)
-    return ConcurrentTime(alone_us, together_us, bound_us, ", ".join(names))
+    return ConcurrentTime(alone_us, together_us, bound_us, ", ".join(names), company_us)

@@ -36,6 +36,7 @@ class JobEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         concurrent: The groups of the kind that share links with one call at once where its calls
             are timed: how many, itself counted; 1: alone.
         beside: Calls of other kinds that begin at the same time, as "tp:allreduce=20M".
+        repeats: These begin again whenever they end, until the groups' calls have ended.
     """
 
     kind: str
@@ -45,6 +46,7 @@ class JobEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     checksum: str
     concurrent: int = 1
     beside: tuple[str, ...] = ()
+    repeats: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a table that is not in the job's folder."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 import msgspec
 
 from tuccl.errors import InputError
 from tuccl.files import printable_path
-from tuccl.groups.concurrent import group_call, nccl_choice
+from tuccl.groups.concurrent import KindCall, company_calls, nccl_choice
 from tuccl.groups.equivalence import group_key, group_orbits
 from tuccl.groups.executor import GroupExecutor
 from tuccl.groups.job import (
@@ -27,22 +27,26 @@ from tuccl.groups.job import (
     save_job,
 )
 from tuccl.groups.layout import Groups, Kind, ProcessGroups
-from tuccl.runtime import LookupTable, save_table
+from tuccl.runtime import LookupTable, Table, save_table
 from tuccl.runtime.executors.sim import GroupCall
 from tuccl.runtime.nccl.versions import nccl_release
 from tuccl.topology import Topology, keep_gpus
 from tuccl.topology.machines import as_topology
-from tuccl.tuning.family_round import family_round
+from tuccl.tuning.family_round import Family, family_round
 from tuccl.tuning.joint_search import Progress, no_progress, tune
+from tuccl.tuning.mix_round import mix_round
 from tuccl.tuning.options import TuneOptions
 from tuccl.tuning.tuned_table import TunedTable
-from tuccl.units import Size, format_bytes, size_bytes
+from tuccl.units import Size, size_bytes
 
 # Of a job whose first tune did not end.
 _OWN_NAMES = MEMBERS_NAME, TABLES_NAME, TOPOLOGY_NAME
 
-Concurrent = Literal["none", "kind"]
-"""Which groups call at once while a group's table is tuned: it alone, or all of its kind."""
+_T = TypeVar("_T", bound=Table)
+
+Concurrent = Literal["none", "kind", "all"]
+"""Which groups call at once while a group's table is tuned: it alone, all of its kind, or these and
+those of other kinds over and over."""
 
 
 def tune_job(
@@ -70,9 +74,10 @@ def tune_job(
         sizes: As in `tune`.
         options: As in `tune`, for each table.
         path: The folder of the job's tables.
-        concurrent: Which groups call at once.
-        beside: Calls of other kinds that begin at the same time, by NCCL's choice, as ("tp",
-            "allreduce", "20M").
+        concurrent: Which groups call at once. "all": candidates are found as for "kind", and then
+            ordered while the calls of ``beside`` begin again whenever they end, by the tables.
+        beside: Calls that other kinds begin at the same time, by NCCL's choice, as ("tp",
+            "allreduce", "20M"). While a kind is tuned its own are left out.
         progress: As in `tune`; its task names the kind.
 
     Raises:
@@ -83,33 +88,68 @@ def tune_job(
     if not calls:
         raise InputError('calls: expected at least one, as ("dp", "allreduce")')
     if concurrent not in get_args(Concurrent):
-        raise InputError(f"concurrent {concurrent[:20]!r}: expected none or kind")
+        raise InputError(f"concurrent {concurrent[:20]!r}: expected none, kind or all")
     if options.storage or options.scheduler or options.workers > 1:
         raise InputError("groups: one process tunes them; leave out workers, storage and dask")
     if beside and concurrent == "none":
         raise InputError("calls beside a group's: expected concurrent groups, not none")
+    if concurrent == "all" and not beside:
+        raise InputError("concurrent all: expected the calls of the kinds that are beside")
     entries = _entries_to_keep(folder, topology, groups)
-    circumstances = _Circumstances(
-        topology=topology,
-        folder=folder,
-        options=options,
-        alone=concurrent == "none",
-        company=[c for each in beside for c in _company(topology, groups, *each, options)],
-        beside=tuple(f"{kind}:{name}={format_bytes(size_bytes(n))}" for kind, name, n in beside),
-    )
-    all_tables = []
+    company = [KindCall(kind, name, size_bytes(n)) for kind, name, n in beside]
+    tuned: dict[str, list[TunedTable]] = {}
     for name in dict.fromkeys(kind for kind, _ in calls):
+        circumstances = _Circumstances(
+            topology=topology,
+            folder=folder,
+            options=options,
+            groups=groups,
+            concurrent=concurrent,
+            beside=tuple(call for call in company if call.kind != name),
+        )
         collectives = list(dict.fromkeys(each for of, each in calls if of == name))
         report = partial(_of_kind, progress, name)
-        made, tables = circumstances.tune_kind(
+        made, tuned[name] = circumstances.tune_kind(
             groups.kind(name), collectives, sizes, entries, report
         )
         names = {entry.table for entry in made}
         entries = [entry for entry in entries if entry.table not in names] + made
-        all_tables += tables
         job = JobTables(folder, groups, topology, tuple(entries))
         save_job(job)  # an interrupt keeps the kinds that are finished
-    return job, all_tables
+    tables = [table for each in tuned.values() for table in each]
+    if concurrent == "all":
+        job, lookups = _mixed(job, company, nccl_release(options.nccl_version))
+        tables = [replace(table, lookup=lookups[table.folder]) for table in tables]
+    return job, tables
+
+
+def _mixed(
+    job: JobTables, company: Sequence[KindCall], nccl_version: str
+) -> tuple[JobTables, dict[Path, LookupTable]]:
+    """Order the candidates of a job's tables, all kinds being at once; save them by folder."""
+    of_kind: dict[str, list[JobEntry]] = {}
+    for entry in job.entries:
+        of_kind.setdefault(entry.kind, []).append(entry)
+    families = {
+        kind: Family(
+            job.groups.kind(kind).groups, [e.groups for e in own], [job.table(e) for e in own]
+        )
+        for kind, own in of_kind.items()
+    }
+    found = mix_round(job.topology, job.groups, families, company, nccl_version)
+    entries: list[JobEntry] = []
+    lookups: dict[Path, LookupTable] = {}
+    for kind, own in of_kind.items():
+        tables = [_saved(table, table.lookup) for table in found[kind].tables]
+        lookups |= {table.folder: table.lookup for table in tables}
+        beside = tuple(str(call) for call in company if call.kind != kind)
+        entries += [
+            msgspec.structs.replace(entry, beside=beside, repeats=bool(beside))
+            for entry in _sealed(own, tables)
+        ]
+    job = replace(job, entries=tuple(entries))
+    save_job(job)
+    return job, lookups
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,17 +157,31 @@ class _Circumstances:
     """Circumstances in which the groups of a kind are tuned.
 
     Attributes:
-        alone: Each group's calls are timed alone, without others of the kind.
-        company: Calls of other kinds that begin at the same time.
-        beside: The same in words.
+        groups: The job's.
+        concurrent: As in `tune_job`.
+        beside: Calls of other kinds that begin at the same time.
     """
 
     topology: Topology
     folder: Path
     options: TuneOptions
-    alone: bool
-    company: Sequence[GroupCall]
-    beside: tuple[str, ...]
+    groups: ProcessGroups
+    concurrent: Concurrent
+    beside: tuple[KindCall, ...]
+
+    @property
+    def repeats(self) -> bool:
+        """True where calls of other kinds begin again whenever they end."""
+        return bool(self.beside) and self.concurrent == "all"
+
+    @cached_property
+    def company(self) -> list[list[GroupCall]]:
+        """The calls beside those that are timed, as NCCL chooses."""
+        if self.repeats:
+            return []
+        choose = nccl_choice(nccl_release(self.options.nccl_version))
+        choices = {call.kind: choose for call in self.beside}
+        return company_calls(self.topology, self.groups, self.beside, choices, repeats=False)
 
     def tune_kind(
         self,
@@ -149,7 +203,8 @@ class _Circumstances:
                 table=f"{kind.name}-{orbit[0]}",
                 checksum="",
                 concurrent=executor.concurrent,
-                beside=self.beside,
+                beside=tuple(map(str, self.beside)),
+                repeats=self.repeats,
             )
             _check_company(self.folder, entries, entry)
             part = keep_gpus(self.topology, kind.groups[orbit[0]])
@@ -158,31 +213,35 @@ class _Circumstances:
                 tune(part, collectives, sizes, on, self.options, path=place, progress=progress)
             )
             made.append(entry)
-        if len(orbits) > 1 and not self.alone:
+        if self.company or (len(orbits) > 1 and self.concurrent != "none"):
             version = nccl_release(self.options.nccl_version)
-            lookups = family_round(
-                self.topology, kind.groups, orbits, tables, self.company, version
-            )
+            family = Family(kind.groups, orbits, tables)
+            company = self.company
+            lookups = family_round(self.topology, family, version, company, company)
             tables = [_saved(*each) for each in zip(tables, lookups, strict=True)]
-        checksums = [table.lookup.checksum for table in tables]
-        made = [
-            msgspec.structs.replace(entry, checksum=checksum)
-            for entry, checksum in zip(made, checksums, strict=True)
-        ]
-        return made, tables
+        return _sealed(made, tables), tables
 
     def executor(self, groups: Groups, orbit: Sequence[int]) -> GroupExecutor:
         """Return what times the programs of an orbit's groups."""
-        if self.alone:
+        if self.concurrent == "none":
             return GroupExecutor(self.topology, (groups[orbit[0]],), [0])
-        return GroupExecutor(self.topology, groups, orbit, self.company)
+        company = [call for each in self.company for call in each]
+        return GroupExecutor(self.topology, groups, orbit, company)
 
 
 def _executor_of(executor: GroupExecutor, _: Topology) -> GroupExecutor:
     return executor
 
 
-def _saved(table: TunedTable, lookup: LookupTable) -> TunedTable:
+def _sealed(entries: Sequence[JobEntry], tables: Sequence[Table]) -> list[JobEntry]:
+    """Return the entries with their tables' checksums."""
+    return [
+        msgspec.structs.replace(entry, checksum=table.lookup.checksum)
+        for entry, table in zip(entries, tables, strict=True)
+    ]
+
+
+def _saved(table: _T, lookup: LookupTable) -> _T:
     """Save a table with its candidates in another order."""
     sealed = save_table(lookup, table.folder, table.topology, table.files)
     return replace(table, lookup=sealed)
@@ -218,13 +277,14 @@ def _entries_to_keep(folder: Path, topology: Topology, groups: ProcessGroups) ->
 def _check_company(folder: Path, entries: Sequence[JobEntry], mine: JobEntry) -> None:
     """Refuse to add to a table that was tuned in other company: its times would not compare."""
     for entry in entries:
-        company = entry.concurrent, entry.beside
-        if entry.table == mine.table and company != (mine.concurrent, mine.beside):
+        company = entry.concurrent, entry.beside, entry.repeats
+        if entry.table == mine.table and company != (mine.concurrent, mine.beside, mine.repeats):
+            again = " over and over" if entry.repeats else ""
             raise InputError(
                 f"{printable_path(folder / TABLES_NAME / entry.table)}: was tuned with "
                 f"{entry.concurrent} groups of the kind at once beside "
-                f"{', '.join(entry.beside) or 'no others'}; do the same, or name another folder "
-                "for the job"
+                f"{', '.join(entry.beside) or 'no others'}{again}; do the same, or name another "
+                "folder for the job"
             )
 
 
@@ -233,21 +293,3 @@ def _children(folder: Path) -> Iterator[Path]:
         yield from folder.iterdir()
     except OSError as error:
         raise InputError(f"{printable_path(folder)}: {error.strerror}") from None
-
-
-def _company(
-    topology: Topology,
-    groups: ProcessGroups,
-    kind: str,
-    collective: str,
-    size: Size,
-    options: TuneOptions,
-) -> list[GroupCall]:
-    """Return the calls of all groups of a kind, each as NCCL chooses for it."""
-    family, nbytes = groups.kind(kind).groups, size_bytes(size)
-    choose = nccl_choice(options.nccl_version)
-    calls = []
-    for orbit in group_orbits(topology, family):
-        own = choose(keep_gpus(topology, family[orbit[0]]), collective, nbytes)
-        calls += [group_call(own, family[number], nbytes) for number in orbit]
-    return calls

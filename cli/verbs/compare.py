@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tuccl.cli.arguments import add_json, add_nccl_version, add_prefer, sizes_of, warn_of_nccl
 from tuccl.cli.executors import (
@@ -34,6 +35,9 @@ from tuccl.runtime import (
 )
 from tuccl.runtime.baseline import LIBRARIES_BASELINE
 from tuccl.units import format_bytes
+
+if TYPE_CHECKING:
+    from tuccl.eval.compare_groups import GroupsRow
 
 EXAMPLE = "tuccl compare table/ --on sim --baseline both --report report.html"
 _BASELINES = {
@@ -152,17 +156,25 @@ def compare_job(args: argparse.Namespace) -> int:
         print_json({"simulated": rows})
     else:
         print("# simulated, us: from the start of all groups of a kind to the end of the last")
+        if beside := any(row.beside for row in rows):
+            print("# beside: us of calls of other kinds, by NCCL's choice and by the tables")
         table = [
             [
                 *(row.kind, row.collective, format_bytes(row.size)),
                 *(row.default_us, row.tuned_us, f"{row.default_us / row.tuned_us:.2f}x"),
                 *(row.bound_us, f"{row.bound_us / row.tuned_us:.2f}", row.choice),
+                *([beside_text(row)] if beside else []),
             ]
             for row in rows
         ]
         head = ["kind", "collective", "size", "nccl", "tuned", "gain", "bound", "of bound"]
-        print(columns([*head, "choice"], table))
+        print(columns([*head, "choice", *(["beside"] if beside else [])], table))
     return 1 if any(row.tuned_us > row.default_us * 1.01 for row in rows) else 0
+
+
+def beside_text(row: GroupsRow) -> str:
+    """Return the calls beside a row's with their times."""
+    return ", ".join(f"{c.call} {c.default_us:.1f} {c.tuned_us:.1f}" for c in row.beside)
 
 
 def compare_cross(args: argparse.Namespace, table: Table, sizes: list[int] | None) -> int:

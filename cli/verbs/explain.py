@@ -120,10 +120,12 @@ def group_facts(job: JobTables, entry: JobEntry, members: Sequence[int]) -> dict
     company = f"timed with {entry.concurrent} groups of the kind at once"
     if entry.concurrent == 1:
         company = "timed alone: it shares no link with others of its kind"
+    beside = ", ".join(entry.beside)
+    beside = f", chosen beside {beside} over and over" if entry.repeats else f", beside {beside}"
     return {
         "kind": entry.kind,
         "members": list(members),
-        "company": company + "".join(f", beside {call}" for call in entry.beside),
+        "company": company + (beside if entry.beside else ""),
         "table": str(job.place(entry)),
         "key": entry.key,
         "alike": len(entry.groups),

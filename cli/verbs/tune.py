@@ -29,7 +29,15 @@ from tuccl.cli.executors import (
     one_run,
     real_executor_of,
 )
-from tuccl.cli.layouts import add_layout, calls_of, groups_of, has_layout, ranks_text
+from tuccl.cli.layouts import (
+    add_company,
+    add_layout,
+    beside_of,
+    calls_of,
+    groups_of,
+    has_layout,
+    ranks_text,
+)
 from tuccl.cli.output import print_json, warn
 from tuccl.cli.progress import Progress
 from tuccl.cli.renamed import search_name
@@ -44,10 +52,9 @@ from tuccl.runtime.nccl.versions import nccl_caveats
 from tuccl.runtime.table import hangs_between_hosts
 from tuccl.synth import SOLVERS
 from tuccl.topology import Topology
-from tuccl.units import format_bytes, parse_size
+from tuccl.units import format_bytes
 
 if TYPE_CHECKING:
-    from tuccl.groups.layout import ProcessGroups
     from tuccl.runtime.workload import Workload
     from tuccl.tuning import TrainingJob, TuneOptions
 
@@ -97,21 +104,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", required=True, metavar="TABLE", help="folder of the table"
     )
     add_json(parser)
-
-
-def add_company(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of groups that call at the same time."""
-    parser.add_argument(
-        "--concurrent",
-        metavar="WHO",
-        help="with groups, whose calls -c names as KIND:COLLECTIVE: kind (default): all groups of "
-        "the kind call at once; none: one group alone",
-    )
-    parser.add_argument(
-        "--beside",
-        metavar="KIND:COLLECTIVE=SIZE,...",
-        help="with groups: calls of other kinds that begin at the same time, by NCCL's choice",
-    )
 
 
 def add_search(parser: argparse.ArgumentParser) -> None:
@@ -302,24 +294,6 @@ def run_job(args: argparse.Namespace, topology: Topology) -> int:
         f"`tuccl compare {args.output}` has all groups of a kind at once"
     )
     return 0
-
-
-def beside_of(text: str | None, job: ProcessGroups) -> list[tuple[str, str, int]]:
-    """Return the calls of a text like "tp:allreduce=20M".
-
-    Raises:
-        InputError: it names no such kind, collective or size.
-    """
-    found = []
-    for word in text.split(",") if text else ():
-        call, equals, size = word.partition("=")
-        if not equals:
-            raise InputError(
-                f"--beside {word[:60]!r}: expected KIND:COLLECTIVE=SIZE, as tp:allreduce=20M"
-            )
-        [(kind, collective)] = calls_of(call, job, "--beside")
-        found.append((kind.name, collective, parse_size(size)))
-    return found
 
 
 def workload_of(

@@ -113,6 +113,36 @@ void calls_of_groups_share_a_link_as_flows_do() {
          }).empty());
 }
 
+void a_call_that_repeats_leaves_the_link_between_its_turns() {
+  const Network net(4, {{"l", "nvlink", 20}},
+                    {{1, 3, {0}, 0.7, Transport::kP2p}, {0, 2, {0}, 0.7, Transport::kP2p}});
+  const Program p = one_way();
+  const double a = 1 << 20, gap_us = 30, turn_us = 2 * a / 20e3 + gap_us;
+  MachineClass m;
+  m.start_us = gap_us;
+  const auto run = [&](double turns, bool repeats) {
+    const auto bytes = static_cast<std::int64_t>(turns * (a + gap_us * 20e3));
+    return simulate_groups(
+        {{.program = &p, .members = {0, 2}, .nbytes = bytes},
+         {.program = &p, .members = {1, 3}, .nbytes = 1 << 20, .repeats = repeats}},
+        net, m);
+  };
+  for (const double turns : {10.0, 100.0}) {
+    const GroupsResult r = run(turns, true);
+    CHECK(near(r.calls_us[0], gap_us + 0.7 + turns * turn_us));
+    CHECK(r.time_us == r.calls_us[0]);
+    CHECK(std::abs(r.calls_us[1] / turn_us - 1) < 1 / turns);
+  }
+  CHECK(run(10, false).calls_us[0] < run(10, true).calls_us[0]);
+
+  m.host_call_us = 1e3;  // the host hands over a call more seldom than the link carries it
+  CHECK(std::abs(run(1e3, true).calls_us[1] / 1e3 - 1) < 0.05);
+  CHECK(refusal([&] {
+          simulate_groups({{.program = &p, .members = {0, 2}, .nbytes = 64, .repeats = true}}, net,
+                          m);
+        }).find("do not repeat") != std::string::npos);
+}
+
 void what_cannot_run_is_refused_in_one_line() {
   const Network net = star(2, 10, 1);
   Program both_receive =
@@ -164,6 +194,7 @@ void small_chunks_merge() {
 
 int main() {
   tuccl::calls_of_groups_share_a_link_as_flows_do();
+  tuccl::a_call_that_repeats_leaves_the_link_between_its_turns();
   tuccl::an_ideal_link_is_alpha_plus_bytes_over_bandwidth();
   tuccl::simple_is_stored_and_forwarded_by_slice();
   tuccl::credits_bound_the_rate();

@@ -47,6 +47,7 @@ class GroupCall(NamedTuple):
         nbytes: The whole array; rounded up to what the program's chunks divide.
         loop: The loop of the kernel that runs it.
         start_us: When the call begins.
+        repeats: It begins again whenever it ends, until the calls that do not repeat have ended.
     """
 
     members: Sequence[int]
@@ -55,6 +56,7 @@ class GroupCall(NamedTuple):
     nbytes: int
     loop: StepLoop = MSCCL_LOOP
     start_us: float = 0.0
+    repeats: bool = False
 
 
 class SimExecutor(Executor):
@@ -250,7 +252,8 @@ class SimExecutor(Executor):
     def time_groups(self, calls: Sequence[GroupCall]) -> list[float]:
         """Return when each of ``calls``, which run at the same time, ends, in simulated us.
 
-        Each is a communicator of its own, with proxies of its own. A rank may be in several.
+        Each is a communicator of its own, with proxies of its own. A rank may be in several. Of a
+        call that repeats it is the mean time of its turns.
 
         Raises:
             Infeasible: traffic of others is beside the executor's runs.
@@ -271,6 +274,7 @@ class SimExecutor(Executor):
                     call.loop.transfer_slots,
                     call.loop.launch_plan,
                     call.start_us,
+                    call.repeats,
                 )
                 for call in calls
             ],

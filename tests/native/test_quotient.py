@@ -107,13 +107,15 @@ def test_calls_at_the_same_time_equal_those_of_the_whole_programs() -> None:
     links, machine = network(topology), machine_of(topology)
     programs = [p for p in _programs("8x dgx-h100") if p.name.startswith("reduce-scatter")]
     ranks = list(range(topology.ranks))
-    calls = [
-        (program, ranks, Knobs("Simple"), 256 * program.nchunks, 0, 0, False, 20.0 * number)
-        for number, program in enumerate(programs)
-    ]
-    some = simulate_groups(calls, links, machine)
-    every = simulate_groups(calls, links, machine, outside=OutsideTraffic([], []))
-    assert some.calls_us == pytest.approx(every.calls_us, rel=1e-9)
+    for repeats in (False, True):
+        calls = [
+            (program, ranks, Knobs("Simple"), 256 * program.nchunks, *rest, repeats and number > 0)
+            for number, program in enumerate(programs)
+            for rest in [(0, 0, False, 20.0 * number)]
+        ]
+        some = simulate_groups(calls, links, machine)
+        every = simulate_groups(calls, links, machine, outside=OutsideTraffic([], []))
+        assert some.calls_us == pytest.approx(every.calls_us, rel=1e-9)
 
 
 def test_a_chain_is_walked_whole() -> None:

@@ -83,18 +83,22 @@ struct GroupCall {
   StepLoop step_loop;
   bool launch_plan = false;  ///< The host hands over the work of all channels at once.
   double start_us = 0;
+  bool repeats = false;  ///< Begins again whenever it ends, until those that do not have ended.
 };
 
 struct GroupsResult {
-  double time_us = 0;                    ///< From time 0 to the end of the last call.
-  std::vector<double> calls_us;          ///< From time 0 to the end of each call.
+  double time_us = 0;  ///< From time 0 to the end of the last call that does not repeat.
+  /// From time 0 to the end of each call; of one that repeats, the mean from turn to turn,
+  /// infinite where none began to end.
+  std::vector<double> calls_us;
   std::vector<double> resource_busy_us;  ///< As in SimResult.
   bool extrapolated = false;
 };
 
 /// Runs calls of groups at the same time, each a communicator of its own: with proxies of its own
 /// on its ranks, which share GPUs and links with those of the others. Calls that take as many
-/// passes over their chunks are extrapolated as `simulate` does, others are walked whole.
+/// passes over their chunks are extrapolated as `simulate` does, others are walked whole. Between
+/// the turns of a call that repeats its thread blocks do not wait for each other.
 /// `options.step_loop` is not read; `options.process_gpus` 0: those of a call.
 ///
 /// Throws InputError for what `simulate` lists, and for members that are not the network's ranks.

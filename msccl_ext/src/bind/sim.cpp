@@ -141,15 +141,17 @@ void bind_batch(nb::module_& m) {
       "call.");
 }
 
-/// A program, its members, knobs, bytes, pass bytes, transfer slots, launch plan and start in us.
+/// A program, its members, knobs, bytes, pass bytes, transfer slots, launch plan, start in us, and
+/// whether it repeats.
 using PlacedCall = std::tuple<const Program*, std::vector<int>, Knobs, std::int64_t, std::int64_t,
-                              int, bool, double>;
+                              int, bool, double, bool>;
 
 void bind_groups(nb::module_& m) {
   nb::class_<GroupsResult>(m, "GroupsResult", "Simulated calls of groups at the same time.")
       .def_ro("time_us", &GroupsResult::time_us, "From time 0 to the end of the last call, in us.")
       .def_ro("calls_us", &GroupsResult::calls_us,
-              "From time 0 to the end of each call, in us, in the order of the calls.")
+              "From time 0 to the end of each call, in us, in the order of the calls; the mean "
+              "time of a turn where it repeats.")
       .def_ro("resource_busy_us", &GroupsResult::resource_busy_us,
               "Time in us with at least one flow on each resource of the network.")
       .def_ro("extrapolated", &GroupsResult::extrapolated,
@@ -159,10 +161,11 @@ void bind_groups(nb::module_& m) {
       [](const std::vector<PlacedCall>& placed, const Network& network, const MachineClass& machine,
          std::string_view launch, int process_gpus, bool exact, const OutsideTraffic* outside) {
         std::vector<GroupCall> calls;
-        for (const auto& [program, members, knobs, nbytes, pass_bytes, slots, plan, start_us] :
-             placed) {
+        for (const auto& [program, members, knobs, nbytes, pass_bytes, slots, plan, start_us,
+                          repeats] : placed) {
           if (!program) throw InputError("calls: a program is None");
-          calls.push_back({program, members, knobs, nbytes, {pass_bytes, slots}, plan, start_us});
+          calls.push_back(
+              {program, members, knobs, nbytes, {pass_bytes, slots}, plan, start_us, repeats});
         }
         const SimOptions options{from_word<Launch>(launch), process_gpus, exact, {}, outside};
         nb::gil_scoped_release unlocked;
@@ -172,7 +175,8 @@ void bind_groups(nb::module_& m) {
       "process_gpus"_a = 0, "exact"_a = false, "outside"_a = nb::none(),
       "Simulated run of calls at the same time, each by its program, the network's rank for each "
       "of the program's, knobs, bytes, `pass_bytes`, `transfer_slots`, whether the "
-      "host hands over all channels' work at once, and start in us.");
+      "host hands over all channels' work at once, start in us, and whether it begins again "
+      "whenever it ends, until those that do not have ended.");
 }
 
 }  // namespace

@@ -91,9 +91,10 @@ void Run<kRecorded>::begin(const std::vector<Passes>& passes) {
     if (block.first == block.last || calls_[block.call].total == 0) {
       blocks_[b].stage = Stage::kDone;
     } else {
+      blocks_[b].began = blocks_[b].now;
       begin_slice(static_cast<int>(b), graph_.transfers[block.first]);
       if (!free_[b]) awake_.push_back(static_cast<int>(b));
-      open_blocks_ += !free_[b];
+      open_blocks_ += !free_[b] && !costs(block).repeats;
     }
   }
   std::reverse(awake_.begin(), awake_.end());
@@ -127,11 +128,13 @@ template <bool kRecorded>
 Outcome Run<kRecorded>::end() {
   events(std::numeric_limits<std::int64_t>::max());
   finish_free();
-  for (const BlockState& s : blocks_)
-    if (s.stage != Stage::kDone) refuse_deadlock();
+  for (std::size_t b = 0; b < blocks_.size(); ++b)
+    if (blocks_[b].stage != Stage::kDone && !costs(graph_.blocks[b]).repeats) refuse_deadlock();
   const double began = graph_.outside ? graph_.outside->call_us : 0;
   Outcome out{finished_ - began, {}, {}};
-  for (const CallState& c : calls_) out.calls_us.push_back(c.ended - began);
+  for (std::size_t c = 0; c < calls_.size(); ++c)
+    out.calls_us.push_back(graph_.calls[c].repeats ? turn_us(static_cast<int>(c), out.time_us)
+                                                   : calls_[c].ended - began);
   for (std::size_t r = 0; r < nic_last_.size(); ++r)
     out.busy_us.push_back(sharing_.busy_us(static_cast<int>(r), finished_));
   return out;
@@ -200,7 +203,7 @@ template <bool kRecorded>
 void Run<kRecorded>::finish_free() {
   for (int b = 0; b < static_cast<int>(blocks_.size()); ++b) {
     BlockState& s = blocks_[b];
-    if (!free_[b] || s.stage == Stage::kDone) continue;
+    if (!free_[b] || s.stage == Stage::kDone || costs(graph_.blocks[b]).repeats) continue;
     while (s.at != graph_.blocks[b].first) run_transfer(b);
     const std::int64_t full = calls_[graph_.blocks[b].call].passes.full;
     if (!kRecorded && s.pass + 2 < full) {
@@ -276,6 +279,7 @@ void Run<kRecorded>::advance(int block) {
         finish_slice(block, t);
         break;
       case Stage::kFlow:
+      case Stage::kAgain:
       case Stage::kDone:
         return;
     }
@@ -358,6 +362,7 @@ void Run<kRecorded>::finish_transfer(int block, const Transfer& t) {
   if (++s.at == b.last) {
     s.at = b.first;
     if (++s.pass == calls_[b.call].total) {
+      if (costs(b).repeats) return repeat(block);
       s.stage = Stage::kDone;
       open_blocks_ -= !free_[block];
       finish(b.call, s.now);
@@ -372,6 +377,37 @@ template <bool kRecorded>
 void Run<kRecorded>::finish(int call, double now) {
   calls_[call].ended = std::max(calls_[call].ended, now);
   finished_ = std::max(finished_, now);
+}
+
+/// Lets a block begin its call's next turn. One that can be held up does so by an event: it runs
+/// ahead of the others by a turn at most, so that the walk ends.
+template <bool kRecorded>
+void Run<kRecorded>::repeat(int block) {
+  BlockState& s = blocks_[block];
+  const CallCosts& c = costs(graph_.blocks[block]);
+  ++s.turns;
+  s.pass = 0;
+  s.began = s.now = std::max(s.now + c.start_us, s.began + c.host_us);
+  begin_slice(block, graph_.transfers[s.at]);
+  if (free_[block]) return;
+  s.stage = Stage::kAgain;
+  starts_.push_back({s.now, block});
+  std::push_heap(starts_.begin(), starts_.end(), std::greater<>());
+}
+
+/// The mean time of a turn of a call that repeats: of its blocks' turns, the last ones in part.
+template <bool kRecorded>
+double Run<kRecorded>::turn_us(int call, double elapsed_us) const {
+  double turns = 0, blocks = 0;
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    const Block& b = graph_.blocks[i];
+    if (b.call != call || free_[i] || b.first == b.last) continue;
+    const BlockState& s = blocks_[i];
+    const double part = s.pass + static_cast<double>(s.at - b.first) / (b.last - b.first);
+    turns += b.stands_for * (s.turns + part / calls_[call].total);
+    blocks += b.stands_for;
+  }
+  return turns > 0 ? (elapsed_us - graph_.calls[call].begin_us) * blocks / turns : kUnlimited;
 }
 
 /// Cuts the present transfer in slices (prims_simple.h: two halves, unless one
@@ -414,7 +450,12 @@ template <bool kRecorded>
 void Run<kRecorded>::open(double now, int owner) {
   const int blocks = static_cast<int>(blocks_.size());
   if (owner >= blocks) return post(now, owner - blocks);
-  const BlockState& s = blocks_[owner];
+  BlockState& s = blocks_[owner];
+  if (s.stage == Stage::kAgain) {
+    s.stage = Stage::kDepend;
+    awake_.push_back(owner);
+    return;
+  }
   const int bundle = graph_.transfers[s.at].bundle;
   sharing_.start(now, bundle, s.part * costs(graph_.blocks[owner]).wire_factor, owner);
   if constexpr (kRecorded) recorder_->flow(now, bundle, owner, s.part, 0);
@@ -524,8 +565,8 @@ void Run<kRecorded>::ended(double now, int owner) {
 template <bool kRecorded>
 void Run<kRecorded>::refuse_deadlock() const {
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
-    if (blocks_[i].stage == Stage::kDone) continue;
     const Block& b = graph_.blocks[i];
+    if (blocks_[i].stage == Stage::kDone || costs(b).repeats) continue;
     throw InputError("deadlock: " + step_name(b.gpu, b.id, graph_.transfers[blocks_[i].at].step) +
                      " waits for ever for " + waited_for(static_cast<int>(i)) +
                      "; `tuccl verify` says why");

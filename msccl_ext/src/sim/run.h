@@ -13,8 +13,9 @@ namespace tuccl::sim {
 
 struct Outcome {
   double time_us = 0;
-  std::vector<double> busy_us;   ///< By resource.
-  std::vector<double> calls_us;  ///< By call: when its last thread block is done.
+  std::vector<double> busy_us;  ///< By resource.
+  /// By call: when its last thread block is done; of one that repeats, the mean time of a turn.
+  std::vector<double> calls_us;
 };
 
 /// Moments at which something came about for one reader, in order of time. They
@@ -83,13 +84,15 @@ class Run {
  private:
   static constexpr std::int64_t kFilledInSlice = 4;  // takes as long as a slice, about
 
-  enum class Stage : std::uint8_t { kDepend, kArrive, kCredit, kFlow, kWhole, kDone };
+  enum class Stage : std::uint8_t { kDepend, kArrive, kCredit, kFlow, kWhole, kAgain, kDone };
   struct BlockState {
     double now = 0;
-    double left = 0;  ///< Payload of the transfer behind the present slice.
-    double part = 0;  ///< Payload of the present slice.
-    std::int64_t pass = 0;
-    int at = 0;  ///< Transfer.
+    double left = 0;         ///< Payload of the transfer behind the present slice.
+    double part = 0;         ///< Payload of the present slice.
+    double began = 0;        ///< The present turn of a call that repeats.
+    std::int64_t pass = 0;   ///< Of the present turn.
+    std::int64_t turns = 0;  ///< Done, of a call that repeats.
+    int at = 0;              ///< Transfer.
     int slice = 0;
     Stage stage = Stage::kDepend;
   };
@@ -120,6 +123,8 @@ class Run {
 
   void reset(const std::vector<Passes>& passes);
   void finish(int call, double now);
+  void repeat(int block);
+  double turn_us(int call, double elapsed_us) const;
   void events(std::int64_t pass);
   void await_outside();
   void open_outside(double now);
@@ -168,7 +173,7 @@ class Run {
   std::int64_t events_ = 0;
   double finished_ = 0;
   std::size_t outside_ = 0;  ///< Next flow of others.
-  int open_blocks_ = 0;      ///< Not done, but for free ones.
+  int open_blocks_ = 0;      ///< Not done, but for free ones and those of calls that repeat.
 };
 
 extern template class Run<false>;

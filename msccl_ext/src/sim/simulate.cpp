@@ -127,8 +127,9 @@ class Simulation {
     const double begin_us = graph_.calls.front().begin_us;
     return std::all_of(all_passes_.begin(), all_passes_.end(),
                        [&](const sim::Passes& p) { return p == passes_; }) &&
-           std::all_of(graph_.calls.begin(), graph_.calls.end(),
-                       [&](const sim::CallCosts& c) { return c.begin_us == begin_us; });
+           std::all_of(graph_.calls.begin(), graph_.calls.end(), [&](const sim::CallCosts& c) {
+             return c.begin_us == begin_us && !c.repeats;
+           });
   }
 
   /// Time grows linearly with the number of passes once the pipeline is full,
@@ -340,6 +341,13 @@ void check_members(const GroupCall& call, int ranks) {
     throw InputError("start_us: expected 0 or more");
 }
 
+/// The host's time for a call.
+double host_us_of(const GroupCall& call, const MachineClass& machine, const SimOptions& options) {
+  const int gpus =
+      options.process_gpus > 0 ? options.process_gpus : static_cast<int>(call.members.size());
+  return machine.host_us(options.launch, gpus, call.launch_plan ? 0 : call.program->nchannels);
+}
+
 /// Throws InputError where the calls' thread blocks cannot be on a GPU at once.
 void check_resident(const sim::TransferGraph& graph, const MachineClass& machine, int ranks) {
   std::vector<int> blocks(ranks, 0);
@@ -356,7 +364,8 @@ void check_resident(const sim::TransferGraph& graph, const MachineClass& machine
 
 GroupsResult simulate_groups(const std::vector<GroupCall>& calls, const Network& network,
                              const MachineClass& machine, const SimOptions& options) {
-  if (calls.empty()) throw InputError("calls: expected one or more");
+  if (std::all_of(calls.begin(), calls.end(), [](const GroupCall& c) { return c.repeats; }))
+    throw InputError("calls: expected one or more that do not repeat");
   check(machine);
   std::vector<Program> programs;
   std::vector<sim::TransferGraph> graphs;
@@ -371,7 +380,11 @@ GroupsResult simulate_groups(const std::vector<GroupCall>& calls, const Network&
     programs.push_back(placed(*call.program, call.members));
     graphs.push_back(
         sim::compile(programs.back(), call.knobs, network, machine, chunk, call.step_loop));
-    graphs.back().calls.front().begin_us = call.start_us;
+    sim::CallCosts& costs = graphs.back().calls.front();
+    costs.begin_us = call.start_us;
+    costs.repeats = call.repeats;
+    costs.start_us = start_us;
+    costs.host_us = host_us_of(call, machine, options);
     passes.push_back(sim::passes_of(chunk, pass_bytes(call.knobs, call.step_loop)));
   }
   sim::TransferGraph graph = sim::combine(std::move(graphs));
@@ -381,14 +394,12 @@ GroupsResult simulate_groups(const std::vector<GroupCall>& calls, const Network&
 
   GroupsResult result;
   for (std::size_t i = 0; i < calls.size(); ++i) {
-    const int gpus =
-        options.process_gpus > 0 ? options.process_gpus : static_cast<int>(calls[i].members.size());
-    const int channels = calls[i].launch_plan ? 0 : calls[i].program->nchannels;
-    const double host_us = machine.host_us(options.launch, gpus, channels);
+    const double us = outcome.calls_us[i];
+    const double host_us = host_us_of(calls[i], machine, options);
     result.calls_us.push_back(
-        std::max(calls[i].start_us + host_us, start_us + outcome.calls_us[i]));
+        calls[i].repeats ? us : std::max(calls[i].start_us + host_us, start_us + us));
+    if (!calls[i].repeats) result.time_us = std::max(result.time_us, result.calls_us.back());
   }
-  result.time_us = *std::max_element(result.calls_us.begin(), result.calls_us.end());
   result.extrapolated = simulated.extrapolated;
   result.resource_busy_us = outcome.busy_us;
   return result;
