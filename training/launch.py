@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -41,34 +41,67 @@ def run_job(
         TucclError: a rank failed, with its last words; all others are ended.
         Unavailable: PyTorch is not installed.
     """
+    environment = {} if table is None else {"TUCCL_TABLE": str(table.resolve())}
+    ranks = run_ranks(
+        "tuccl.training.ranks",
+        msgspec.json.encode(job),
+        job.processes,
+        location,
+        environment,
+        job.limit_s,
+    )
+    results: list[MethodResult] = []
+    for data in ranks:
+        results = msgspec.json.decode(data, type=list[MethodResult])
+        progress(results)
+    return results
+
+
+def run_ranks(
+    module: str,
+    job: bytes,
+    processes: int,
+    location: Emulation | Cells | None,
+    environment: Mapping[str, str],
+    limit_s: float = 0.0,
+) -> Iterator[bytes]:
+    """Start processes that read ``job``, and yield their results each time that they change.
+
+    Args:
+        module: What each runs, as ``python -m MODULE FOLDER RANK``: the job is there as
+            `JOB_FILE`, and it writes `RESULTS_FILE`.
+        job: The job in the module's own form.
+        processes: How many.
+        location: Where they run; None: side by side on this machine.
+        environment: Of theirs, beside this process's.
+        limit_s: Seconds that they themselves keep to; 0: none.
+
+    Raises:
+        TucclError: a rank failed, with its last words; all others are ended.
+        Unavailable: PyTorch is not installed.
+    """
     if importlib.util.find_spec("torch") is None:
-        raise Unavailable("replay and train run under PyTorch: pip install torch")
+        raise Unavailable("ranks run under PyTorch: pip install torch")
     with tempfile.TemporaryDirectory(prefix="tuccl-train-") as place, ExitStack() as stack:
         folder = Path(place)
-        (folder / JOB_FILE).write_bytes(msgspec.json.encode(job))
-        environment = {name: value for name, value in os.environ.items() if name not in _FREE}
-        environment |= {} if location is None else location.environment
-        environment |= {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-        if table is not None:
-            environment["TUCCL_TABLE"] = str(table.resolve())
-        prefixes = [[]] * job.processes if location is None else location.commands
-        if len(prefixes) < job.processes:
-            raise InputError(f"{job.processes} processes: expected at most {len(prefixes)} there")
+        (folder / JOB_FILE).write_bytes(job)
+        own = {name: value for name, value in os.environ.items() if name not in _FREE}
+        own |= {} if location is None else location.environment
+        own |= {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **environment}
+        prefixes = [[]] * processes if location is None else location.commands
+        if len(prefixes) < processes:
+            raise InputError(f"{processes} processes: expected at most {len(prefixes)} there")
         ranks = []
-        for rank, prefix in enumerate(prefixes[: job.processes]):
+        for rank, prefix in enumerate(prefixes[:processes]):
             log = stack.enter_context((folder / f"rank{rank}.log").open("wb"))
-            command = [*prefix, sys.executable, "-m", "tuccl.training.ranks", place, str(rank)]
+            command = [*prefix, sys.executable, "-m", module, place, str(rank)]
             # A rank ends with its input, which closes however this process ends.
             process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=log
+                command, env=own, stdin=subprocess.PIPE, stdout=log, stderr=log
             )
             stack.callback(_end, process)
             ranks.append(process)
-        results: list[MethodResult] = []
-        for data in _rounds(ranks, folder, job.limit_s):
-            results = msgspec.json.decode(data, type=list[MethodResult])
-            progress(results)
-        return results
+        yield from _rounds(ranks, folder, limit_s)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

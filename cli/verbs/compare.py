@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuccl.cli.arguments import add_json, add_nccl_version, add_prefer, sizes_of, warn_of_nccl
+from tuccl.cli.emulation import ended_by_signals, introduce
 from tuccl.cli.executors import (
     TUNED_ON,
     add_executor,
@@ -148,9 +149,12 @@ def compare_job(args: argparse.Namespace) -> int:
     if args.on != "sim" or args.cross or args.report or args.idle or args.prefer:
         raise InputError(
             f"{args.table}: a job's tables are compared in simulation, without --cross, --report, "
-            "--idle and --prefer; of its groups' parts compare the tables in tables/"
+            "--idle and --prefer, or measured with --emulate alone; of its groups' parts compare "
+            "the tables in tables/"
         )
     sizes = sizes_of(args.size) if args.size else None
+    if args.emulate:
+        return measure_job(args, sizes)
     rows = compare_groups(load_job(args.table), sizes, args.nccl_version)
     if args.json:
         print_json({"simulated": rows})
@@ -170,6 +174,43 @@ def compare_job(args: argparse.Namespace) -> int:
         head = ["kind", "collective", "size", "nccl", "tuned", "gain", "bound", "of bound"]
         print(columns([*head, "choice", *(["beside"] if beside else [])], table))
     return 1 if any(row.tuned_us > row.default_us * 1.01 for row in rows) else 0
+
+
+def measure_job(args: argparse.Namespace, sizes: list[int] | None) -> int:
+    """Print a job's tables against Gloo, measured on emulated hosts; 0."""
+    from tuccl.emulation import Emulation
+    from tuccl.eval.measure_groups import GLOO, calls_of_job, measure_groups
+
+    job = load_job(args.table)
+    calls, tables = calls_of_job(job, sizes), {"tables": job.folder}
+    with ended_by_signals(), ExitStack() as stack:
+        several = len(job.topology.hosts) > 1
+        where = stack.enter_context(Emulation(job.topology, args.scale)) if several else None
+        if where is not None:
+            introduce(where)
+        progress = stack.enter_context(Progress())
+        found = measure_groups(job.groups, tables, calls, where, progress=progress.update)
+    label = where.label if where else "this machine"
+    if args.json:
+        print_json({"measured": found, "label": label})
+        return 0
+    print(f"# measured on {label}")
+    print(
+        "# us from a barrier to the end of the last rank: median of the rounds, and their spread;"
+    )
+    print("# programs: calls of rank 0 that ran one, not Gloo")
+    rows = [
+        [
+            *(row.call.kind, row.call.collective, format_bytes(row.call.nbytes)),
+            *(f"{row.median_us(arm):.0f} {row.spread(arm):.0%}" for arm in (GLOO, "tables")),
+            f"{row.median_us(GLOO) / row.median_us('tables'):.2f}x",
+            *(f"{row.programs['tables']:.0%}", ", ".join(map(str, row.call.beside))),
+        ]
+        for row in found
+    ]
+    head = ["kind", "collective", "size", "gloo", "tables", "gain", "programs", "beside"]
+    print(columns(head, rows))
+    return 0
 
 
 def beside_text(row: GroupsRow) -> str:
