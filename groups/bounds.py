@@ -2,48 +2,141 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
+from tuccl.errors import InputError
+from tuccl.groups.joint_flow import Call, joint_flow
 from tuccl.groups.layout import Groups
 from tuccl.synth import Collective, bound
 from tuccl.topology import Topology, keep_gpus
 
+_ALIKE = 1e-3  # times of rules that close count as equal
 
-def joint_bound_us(topology: Topology, groups: Groups, collective: str, nbytes: int) -> float:
-    """Return the us that no programs beat where all groups call at once.
 
-    The greatest of three: what a group alone needs on an empty machine; for each cut of the machine
-    what all groups must send over it, over its rate; and of an allreduce what hosts send in all,
-    over the sum of their rates. Cuts are GPUs, hosts, and switches with the hosts that have no
-    other. Of collectives with a root only the first counts.
+class Rule(NamedTuple):
+    """One rule of a bound: its name, the us that no programs beat, and why, in words."""
+
+    name: str
+    us: float
+    words: str
+
+
+@dataclass(frozen=True)
+class JointBound:
+    """The least time of calls that start together, over links as `tuccl.synth.bound` says.
+
+    Attributes:
+        rules: ``alone``: what a group alone needs on an empty machine; ``cut``: what all send over
+            a cut, over its rate; ``hosts``: what all send between hosts, over the sum of their
+            rates; ``flow``: the linear program of `joint_flow`, where it is solved.
+        why_no_flow: Why the last rule is left out; empty where it is not.
+    """
+
+    rules: tuple[Rule, ...]
+    why_no_flow: str = ""
+
+    @property
+    def us(self) -> float:
+        """Return the greatest of the rules."""
+        return max(rule.us for rule in self.rules)
+
+    @property
+    def binding(self) -> Rule:
+        """Return the first rule that gives the bound, to within 0.1 %."""
+        return next(rule for rule in self.rules if rule.us >= (1 - _ALIKE) * self.us)
+
+    def rule_us(self, name: str) -> float | None:
+        """Return what a rule gives, None where it is left out."""
+        return next((rule.us for rule in self.rules if rule.name == name), None)
+
+
+def joint_bound(topology: Topology, calls: Sequence[Call]) -> JointBound:
+    """Return the us that no programs beat where calls start together, rule by rule.
+
+    Cuts are GPUs, hosts, and switches with the hosts that have no other. Of collectives with a root
+    only the first rule counts.
+
+    >>> from tuccl.topology import join, load_profile
+    >>> hosts = join(load_profile("v100x4"), 2)  # each with a NIC for two GPUs
+    >>> best = joint_bound(hosts, [Call((n, n + 4), "allgather", 1 << 28) for n in range(4)])
+    >>> best.binding.words
+    '537 MB out of n0 over 25 GB/s'
+
+    Raises:
+        InputError: the members of a group are not joined.
 
     Notes:
-        Each value of an array goes between hosts 2(h - 1) times if its group is on h of them: h - 1
-        times to be reduced, and as often with the result (Patarasuk and Yuan, JPDC 2009).
+        Each value of an allreduce goes between hosts 2(h - 1) times if its group is on h of them:
+        h - 1 times to be reduced, and as often with the result (Patarasuk and Yuan, JPDC 2009).
     """
-    alone = max(
-        bound(part, Collective(collective, part.ranks)).time_us(nbytes)
-        for part in {keep_gpus(topology, group): None for group in groups}
-    )
-    crossing = max(
-        (
-            sum(_sent(collective, set(group), inside, nbytes) for group in groups) / (gbs * 1e3)
-            for inside, gbs in _cuts(topology)
-            if gbs > 0
-        ),
-        default=0.0,
-    )
-    return max(alone, crossing, _between_hosts_us(topology, groups, nbytes, collective))
+    rules = [_alone(topology, calls), _crossing(topology, calls), _between_hosts(topology, calls)]
+    try:
+        flow = joint_flow(topology, calls)
+    except InputError as why:
+        return JointBound(tuple(rules), str(why))
+    if flow is not None:
+        us = flow.time_us(max(call.nbytes for call in calls))
+        rules.append(Rule("flow", us, f"flows of all calls fill {flow.links}"))
+    return JointBound(tuple(rules))
 
 
-def _between_hosts_us(topology: Topology, groups: Groups, nbytes: int, collective: str) -> float:
-    if collective != "allreduce":
-        return 0.0
-    hosts = [{topology.host_of(rank) for rank in group} for group in groups]
-    nodes = ({n.id for n in topology.nodes if n.host == name} for name in set().union(*hosts))
+def joint_bound_us(topology: Topology, groups: Groups, collective: str, nbytes: int) -> float:
+    """Return the us that no programs beat where all groups make one call at once."""
+    return joint_bound(topology, kind_calls(groups, collective, nbytes)).us
+
+
+def kind_calls(groups: Groups, collective: str, nbytes: int) -> list[Call]:
+    """Return the calls of all groups of a kind that make one call at once."""
+    return [Call(group, collective, nbytes) for group in groups]
+
+
+def _alone(topology: Topology, calls: Sequence[Call]) -> Rule:
+    largest: dict[tuple[Topology, str], int] = {}
+    for members, collective, nbytes in calls:
+        alone = keep_gpus(topology, members), collective
+        largest[alone] = max(nbytes, largest.get(alone, 0))
+    rules = []
+    for (part, collective), nbytes in largest.items():
+        own = bound(part, Collective(collective, part.ranks))
+        rules.append(Rule("alone", own.time_us(nbytes), own.bottleneck))
+    return max(rules, key=lambda rule: rule.us)
+
+
+def _crossing(topology: Topology, calls: Sequence[Call]) -> Rule:
+    tightest = Rule("cut", 0.0, "")
+    for words, inside, gbs in _cuts(topology):
+        sent = sum(_sent(call.collective, {*call.members}, inside, call.nbytes) for call in calls)
+        if gbs > 0 and sent / (gbs * 1e3) > tightest.us:
+            tightest = Rule("cut", sent / (gbs * 1e3), _load_words(sent, words, gbs))
+    return tightest
+
+
+def _between_hosts(topology: Topology, calls: Sequence[Call]) -> Rule:
+    sent, senders = 0.0, set[str]()
+    for members, collective, nbytes in calls:
+        local = Counter(map(topology.host_of, members))
+        if len(local) > 1:
+            senders |= local.keys()
+            apart = sum(count * (len(members) - count) for count in local.values())
+            sent += nbytes * {
+                "allgather": len(local) - 1,
+                "reduce-scatter": len(local) - 1,
+                "allreduce": 2 * (len(local) - 1),
+                "alltoall": apart / len(members),
+            }.get(collective, 0)
+    nodes = ({n.id for n in topology.nodes if n.host == name} for name in senders)
     gbs = sum(_rate_gbs(topology, each) for each in nodes)
-    sent = sum(2 * (len(each) - 1) * nbytes for each in hosts)
-    return sent / (gbs * 1e3) if sent and gbs else 0.0
+    if not sent or not gbs:
+        return Rule("hosts", 0.0, "")
+    words = f"between {len(senders)} hosts"
+    return Rule("hosts", sent / (gbs * 1e3), _load_words(sent, words, gbs))
+
+
+def _load_words(sent: float, where: str, gbs: float) -> str:
+    return f"{sent / 1e6:.3g} MB {where} over {gbs:.4g} GB/s"
 
 
 def _sent(collective: str, members: set[int], inside: set[int], nbytes: int) -> float:
@@ -61,8 +154,8 @@ def _sent(collective: str, members: set[int], inside: set[int], nbytes: int) -> 
     }.get(collective, 0.0)
 
 
-def _cuts(topology: Topology) -> Iterator[tuple[set[int], float]]:
-    """Sets of ranks, and the GB/s of the links out of a set of nodes that has no other ranks.
+def _cuts(topology: Topology) -> Iterator[tuple[str, set[int], float]]:
+    """Yield where a cut is, the ranks inside, and the GB/s of the links out of it.
 
     Each set of nodes is followed by all others: what they must send goes into it.
     """
@@ -72,19 +165,20 @@ def _cuts(topology: Topology) -> Iterator[tuple[set[int], float]]:
         for src, dst in link.directions():
             around[src].add(dst)
             around[dst].add(src)
-    sets = [{gpu.id} for gpu in topology.gpus] + list(hosts.values())
+    sets = [(gpu.id, {gpu.id}) for gpu in topology.gpus] + list(hosts.items())
     for switch in (node.id for node in topology.nodes if node.kind == "switch"):
         below = {switch}
         for nodes in hosts.values():
             beyond = set().union(*(around[node] for node in nodes)) - nodes
             if beyond == {switch}:
                 below |= nodes
-        sets.append(below)
+        sets.append((f"what is behind {switch}", below))
     rank_of = {gpu.id: rank for rank, gpu in enumerate(topology.gpus)}
-    for nodes in sets:
+    for name, nodes in sets:
         inside = {rank_of[node] for node in nodes if node in rank_of}
-        yield inside, _rate_gbs(topology, nodes)
-        yield set(rank_of.values()) - inside, _rate_gbs(topology, nodes, inward=True)
+        yield f"out of {name}", inside, _rate_gbs(topology, nodes)
+        others = set(rank_of.values()) - inside
+        yield f"into {name}", others, _rate_gbs(topology, nodes, inward=True)
 
 
 def _rate_gbs(topology: Topology, nodes: set[str], *, inward: bool = False) -> float:

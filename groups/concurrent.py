@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-from tuccl.groups.bounds import joint_bound_us
+from tuccl.groups.bounds import JointBound, joint_bound, kind_calls
 from tuccl.groups.equivalence import group_orbits
 from tuccl.groups.layout import Groups, ProcessGroups
 from tuccl.runtime import (
@@ -128,7 +128,7 @@ class ConcurrentTime:
     Attributes:
         alone_us: Of a group of each orbit that calls alone, by the orbit's first group.
         together_us: From the start of all groups to the end of the last.
-        bound_us: No programs end earlier when all groups call at once.
+        bound: No programs end earlier when all groups call at once.
         choice: The runtime's or the program's name.
         company_us: Of each call of the company, by its slowest group: to its end, or the mean time
             of a turn if it repeats.
@@ -136,9 +136,14 @@ class ConcurrentTime:
 
     alone_us: dict[int, float]
     together_us: float
-    bound_us: float
+    bound: JointBound
     choice: str
     company_us: tuple[float, ...] = ()
+
+    @property
+    def bound_us(self) -> float:
+        """Return the bound's us."""
+        return self.bound.us
 
     @property
     def slowdown(self) -> float:
@@ -184,5 +189,5 @@ def time_groups(
     ends_us = iter(executor.time_groups([*calls, *(call for each in company for call in each)]))
     together_us = max(islice(ends_us, len(calls)))
     company_us = tuple(max(islice(ends_us, len(each))) for each in company)
-    bound_us = joint_bound_us(topology, groups, collective, nbytes)
-    return ConcurrentTime(alone_us, together_us, bound_us, ", ".join(names), company_us)
+    bound = joint_bound(topology, kind_calls(groups, collective, nbytes))
+    return ConcurrentTime(alone_us, together_us, bound, ", ".join(names), company_us)

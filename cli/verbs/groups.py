@@ -71,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
         for beside in [[call for call in company if call.kind != kind.name]]
         for row in timed(args, topology, job, kind, collective, orbits[kind.name], beside)
     ]
+    warn(dict.fromkeys(f"bound by cuts alone: {why}" for r in rows if (why := r["why_no_flow"])))
     if args.json:
         print_json({"machine": topology.name, "kinds": facts, "simulated": rows})
     elif rows:
@@ -128,6 +129,7 @@ def timed(
             "slowdown": found.slowdown,
             "bound_us": found.bound_us,
             "beside_us": {str(c): us for c, us in zip(beside, found.company_us, strict=True)},
+            "why_no_flow": found.bound.why_no_flow,
         }
 
 

@@ -19,6 +19,7 @@ from tuccl.errors import InputError
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
 
+NO_OR_TOOLS = "OR-Tools is not installed, expected it: pip install 'ortools==9.15.*'"
 # CP-SAT's deterministic time runs at 0.06 to 0.5 of the clock on these models (two workers): where
 # it ends a stage, it does so on slower machines too, and the answer is the same.
 _DETERMINISTIC_PER_SECOND = 0.4
@@ -39,9 +40,7 @@ def cp_sat() -> Any:  # noqa: ANN401 - a module
     try:
         from ortools.sat.python import cp_model
     except ImportError:
-        raise InputError(
-            "OR-Tools is not installed, expected it: pip install 'ortools==9.15.*'"
-        ) from None
+        raise InputError(NO_OR_TOOLS) from None
     return cp_model
 
 
