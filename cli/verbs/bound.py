@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from itertools import chain, product
+from typing import Any
 
 from tuccl.cli.arguments import (
     COLLECTIVES,
     add_collective,
     add_json,
     add_root,
+    add_sizes,
     collectives_of,
+    sizes_of,
     topology_of,
 )
-from tuccl.cli.output import columns, print_json_lines
+from tuccl.cli.layouts import add_layout, calls_of, groups_of, has_layout
+from tuccl.cli.output import columns, print_json_lines, warn
+from tuccl.errors import InputError
 from tuccl.synth import Collective
 from tuccl.synth import bound as bound_of
+from tuccl.topology import Topology
+from tuccl.units import format_bytes
 
 EXAMPLE = "tuccl bound ndv2x2.json -c allgather,allreduce"
 
@@ -24,12 +33,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topology", metavar="T", help="topology file, as `tuccl probe` writes it")
     add_collective(parser, many=True, required=False)
     add_root(parser)
+    add_layout(parser, required=False)
+    add_sizes(parser, required=False)
+    parser.add_argument(
+        "--concurrent",
+        metavar="WHO",
+        help="with groups, whose calls -c names as KIND:COLLECTIVE, of the sizes -s: kind "
+        "(default): all groups of a kind call at once; all: those of all calls that -c names",
+    )
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the bound of each collective."""
+    """Print the bound of each collective, or of groups that call at once."""
     topology = topology_of(args.topology)
+    if has_layout(args):
+        return print_joint(args, topology)
+    if args.size or args.concurrent:
+        raise InputError("-s, --concurrent: expected groups; add --layout, --mesh or --groups")
     rows = []
     for name in COLLECTIVES if args.collective is None else collectives_of(args.collective):
         call = Collective(name, topology.ranks, args.root)
@@ -75,3 +96,51 @@ def run(args: argparse.Namespace) -> int:
             )
         )
     return 0
+
+
+def print_joint(args: argparse.Namespace, topology: Topology) -> int:
+    """Print the bounds of groups that call at once, rule by rule."""
+    if not args.collective or not args.size:
+        raise InputError("-c and -s: expected both with groups, as -c dp:allreduce -s 64M")
+    if args.concurrent not in (None, "kind", "all"):
+        raise InputError(f"--concurrent {args.concurrent[:20]!r}: expected kind or all")
+    if args.root:
+        raise InputError(f"--root {args.root}: roots of groups are their first ranks; leave it out")
+    rows = list(joint_rows(args, topology))
+    warn(dict.fromkeys(f"bound by cuts alone: {why}" for r in rows if (why := r["why_no_flow"])))
+    if args.json:
+        print_json_lines(rows)
+        return 0
+    print(f"# {topology.name}: least us over links: a group alone, and all groups at once by")
+    print("# cuts, by what hosts send in all, by the flows of all calls; the greatest binds")
+    rules = ["alone", "cut", "hosts", "flow"]
+    table = [
+        [
+            *(",".join(row["calls"]), format_bytes(row["size"])),
+            *("-" if us is None else f"{us:.1f}" for us in map(row["rules_us"].get, rules)),
+            *(f"{row['joint_us']:.1f}", row["binds"], row["why"]),
+        ]
+        for row in rows
+    ]
+    print(columns(["calls", "size", *rules, "at once", "binds", "why"], table))
+    return 0
+
+
+def joint_rows(args: argparse.Namespace, topology: Topology) -> Iterator[dict[str, Any]]:
+    """Yield the joint bound of each call, or of all calls, size by size."""
+    from tuccl.groups.bounds import joint_bound, kind_calls  # a bound without groups starts without
+
+    calls = calls_of(args.collective, groups_of(args, topology))
+    together = [calls] if args.concurrent == "all" else [[call] for call in calls]
+    for named, nbytes in product(together, sizes_of(args.size)):
+        made = (kind_calls(kind.groups, collective, nbytes) for kind, collective in named)
+        found = joint_bound(topology, list(chain.from_iterable(made)))
+        yield {
+            "calls": [f"{kind.name}:{collective}" for kind, collective in named],
+            "size": nbytes,
+            "rules_us": {rule.name: rule.us for rule in found.rules},
+            "joint_us": found.us,
+            "binds": found.binding.name,
+            "why": found.binding.words,
+            "why_no_flow": found.why_no_flow,
+        }

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import chain, combinations, permutations
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.conftest import Tuccl
 from tuccl.errors import InputError
 from tuccl.groups import joint_flow as module
 from tuccl.groups.bounds import joint_bound, kind_calls
@@ -326,3 +329,37 @@ def test_without_ortools_the_cuts_remain(monkeypatch: pytest.MonkeyPatch) -> Non
     assert joint.us == pytest.approx(8 * GIB / 2 / 10e3)
     with pytest.raises(InputError, match="pip install"):
         joint_flow(star(8), kind_calls(PAIRS, "allgather", GIB))
+
+
+def test_the_verb_bounds_a_layout(tuccl: Tuccl, tmp_path: Path) -> None:
+    machine = tmp_path / "t.json"
+    tuccl("probe", "--profile", "v100x4", "--nodes", "2", "-o", machine)
+    words = ("bound", machine, "--layout", "tp=4", "-c", "dp:allreduce,tp:allgather")
+    answer = tuccl(*words, "-s", "1M:64M:x64")
+    assert answer.code == 0
+    lines = [line.split() for line in answer.out.splitlines()[2:]]
+    assert [line[:2] for line in lines] == [
+        ["calls", "size"], ["dp:allreduce", "1M"], ["dp:allreduce", "64M"],
+        ["tp:allgather", "1M"], ["tp:allgather", "64M"],
+    ]  # fmt: skip
+    alone, cut, together = (float(lines[2][place]) for place in (2, 3, 6))
+    assert together >= cut == pytest.approx(2 * alone, rel=0.01)
+    assert "268 MB out of n0 over 25 GB/s" in answer.out
+    answer = tuccl(*words, "-s", "64M", "--concurrent", "all", "--json")
+    [row] = map(json.loads, answer.out.splitlines())
+    assert row["calls"] == ["dp:allreduce", "tp:allgather"] and row["size"] == 64 << 20
+    assert set(row["rules_us"]) == {"alone", "cut", "hosts", "flow"}
+    assert row["joint_us"] == max(row["rules_us"].values()) >= together * (1 - 1e-3)
+    for bad, why in (
+        (("-c", "allreduce", "-s", "1M"), "add --layout"),
+        (("--layout", "tp=4", "-s", "1M"), "-c and -s: expected both"),
+        (("--layout", "tp=4", "-c", "dp:allreduce"), "-c and -s: expected both"),
+        (("--layout", "tp=4", "-c", "allreduce", "-s", "1M"), "expected KIND:COLLECTIVE"),
+        (("--layout", "tp=4", "-c", "dp:allreduce", "-s", "1M", "--root", "1"), "--root"),
+        (
+            ("--layout", "tp=4", "-c", "dp:allreduce", "-s", "1M", "--concurrent", "some"),
+            "expected kind or all",
+        ),
+    ):
+        answer = tuccl("bound", machine, *bad)
+        assert answer.code == 2 and why in answer.err and answer.err.count("\n") == 1
