@@ -7,7 +7,6 @@
 #include <iterator>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -22,11 +21,6 @@ namespace tuccl::plugin {
 namespace {
 
 using select::Agreement;
-
-/// Which launcher started how many processes (PyTorch's, Open MPI's, MPICH's, Slurm's).
-constexpr const char* kSizes[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
-                                  "SLURM_STEP_NUM_TASKS"};
-constexpr const char* kRanks[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
 
 /// Before a rank's place in a job, and before the members in rank 0's answer.
 constexpr std::string_view kGroup = "group ";
@@ -45,28 +39,16 @@ select::JoinRequest join_request(const std::string& group, int ranks) {
           .timeout = meeting_timeout()};
 }
 
-/// The first of the launcher's variables that is a number from `least` on.
-std::optional<int> launched(std::span<const char* const> variables, int least) {
-  for (const char* variable : variables)
-    if (const auto value = number_in<int>(environment(variable)); value && *value >= least)
-      return value;
-  return std::nullopt;
-}
-
-int processes_of_job() { return launched(kSizes, 1).value_or(0); }
-
 /// Which rank of the job and of the communicator this is, for rank 0; or why it has no part in it.
 std::string place_in_job(const LoadedTable& loaded, std::uint64_t communicator) {
-  const int ranks = loaded.job->ranks(), processes = processes_of_job();
-  const std::optional<int> rank = launched(kRanks, 0);
-  if (!rank)
-    return loaded.folder + ": a job's tables, and the launcher does not say which rank this is";
-  if (*rank >= ranks || (processes > 0 && processes != ranks))
-    return loaded.folder + ": of a job of " + std::to_string(ranks) + " ranks; this one has " +
-           std::to_string(std::max(processes, *rank + 1));
-  const bool known = profiler_rank && profiler_rank->communicator == communicator;
-  return std::string(kGroup) + std::to_string(*rank) + " " +
-         std::to_string(known ? profiler_rank->rank : -1) + " " + hex(loaded.job->sha256());
+  try {
+    const int rank = select::rank_in_job(*loaded.job, loaded.folder);
+    const bool known = profiler_rank && profiler_rank->communicator == communicator;
+    return std::string(kGroup) + std::to_string(rank) + " " +
+           std::to_string(known ? profiler_rank->rank : -1) + " " + hex(loaded.job->sha256());
+  } catch (const InputError& error) {
+    return error.what();
+  }
 }
 
 /// The members by rank of the communicator, as all said; throws InputError where they cannot be.
@@ -98,12 +80,6 @@ std::vector<int> members_of(const std::vector<std::optional<std::string>>& place
   return out;
 }
 
-std::string listed(const std::vector<int>& ranks) {
-  std::string out;
-  for (const int rank : ranks) out += (out.empty() ? "" : " ") + std::to_string(rank);
-  return out;
-}
-
 /// The table of this communicator's members, which rank 0 names after all have said who they are;
 /// nullopt where the job has none for them. A rank that holds no job's tables sends what
 /// `first_refusal` has it send, and is refused like the others, who throw InputError.
@@ -113,7 +89,7 @@ std::optional<LoadedTable> of_members(select::ControlGroup& group, const LoadedT
   std::string answer;
   try {
     if (group.rank() == 0)
-      answer = std::string(kGroup) + listed(members_of(places, hex(loaded.job->sha256())));
+      answer = std::string(kGroup) + select::listed(members_of(places, hex(loaded.job->sha256())));
   } catch (const Error& error) {
     answer = error.what();
   }
@@ -122,7 +98,7 @@ std::optional<LoadedTable> of_members(select::ControlGroup& group, const LoadedT
   std::istringstream words(answer.substr(kGroup.size()));
   const std::vector<int> members(std::istream_iterator<int>(words), {});
   if (const auto* found = loaded.job->find(members)) return table_of_group(loaded, *found);
-  log.inform(loaded.folder + ": no table for ranks " + listed(members) +
+  log.inform(loaded.folder + ": no table for ranks " + select::listed(members) +
              "; NCCL's own choices are used");
   return std::nullopt;
 }
@@ -241,7 +217,7 @@ GroupAgreement agree_for_job(const char* plugin, LoadedTable loaded, const Log& 
   const std::lock_guard lock(agreeing);
   GroupAgreement out;
   if (!agreement) {
-    const int processes = processes_of_job();
+    const int processes = launcher_processes().value_or(0);
     if (processes == 0) {
       log.inform("the launcher does not say how many processes there are: no rank is queried");
       return without_group(std::move(loaded), log);

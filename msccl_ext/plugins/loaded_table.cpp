@@ -67,10 +67,7 @@ LoadedTable loaded_table() noexcept {
 LoadedTable table_of_group(const LoadedTable& job, const select::JobTables::Record& group) {
   LoadedTable out{nullptr, select::table_folder(job.folder, group), ""};
   try {
-    auto table = select::Table::load(out.folder);
-    if (table->sha256() != group.sha256)
-      throw InputError(out.folder + ": not the table of the job's index; tune the job again");
-    out.table = std::move(table);
+    out.table = select::load_table(job.folder, group);
   } catch (const std::exception& error) {
     out.refusal = error.what();
   }

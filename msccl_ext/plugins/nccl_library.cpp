@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -12,11 +14,13 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "abi/nccl.h"
 #include "comm/unique_id.h"
 #include "log.h"
+#include "support/environment.h"
 #include "tuccl/comm.h"
 
 #define TUCCL_HIDDEN __attribute__((visibility("hidden"), used))
@@ -162,13 +166,30 @@ thread_local int group_depth = 0;
 
 bool has_table() { return std::getenv("TUCCL_TABLE") != nullptr; }
 
+/// What NCCL, which need not block, writes to `handle`.
+Handle written(Handle& handle) {
+  const auto end = std::chrono::steady_clock::now() + meeting_timeout();
+  while (std::atomic_ref(handle).load() == nullptr && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return std::atomic_ref(handle).load();
+}
+
 /// Takes up those that have been made; says once why others were not.
 void take_up(tucclResult_t result) {
   for (const Coming& one : coming) {
     if (one.comm == nullptr) continue;
-    served().add(*one.handle, one.comm);
-    nccl_log.inform("communicator of " + std::string(std::getenv("TUCCL_TABLE")) +
-                    ": calls that the table covers are served, others are NCCL's");
+    Handle handle = written(*one.handle);
+    if (handle == nullptr) {  // NCCL has failed, on all ranks
+      tucclCommAbort(one.comm);
+      continue;
+    }
+    served().add(handle, one.comm);
+    const char* table = "";
+    tucclCommTable(one.comm, &table);
+    nccl_log.inform(*table == '\0' ? "communicator: no table is for its ranks, its calls are NCCL's"
+                                   : "communicator of " + std::string(table) +
+                                         ": calls that the table covers are served, others are "
+                                         "NCCL's");
   }
   if (result != tucclSuccess)
     nccl_log.warn(std::string(tucclGetLastError(nullptr)) + "; NCCL's own choices are used");
@@ -183,6 +204,15 @@ void join(Handle* handle, int ranks, const UniqueId& id, int rank) {
   std::copy(place.begin(), place.end(), ours.internal);
   Coming& one = coming.emplace_back(Coming{handle});
   const tucclResult_t result = tucclCommInitRank(&one.comm, ranks, ours, rank, nullptr);
+  if (group_depth == 0) take_up(result);
+}
+
+/// After the real split: ours of the same ranks.
+void join_split(Handle comm, int color, int key, Handle* handle) {
+  tucclComm_t parent = served().find(comm);
+  if (parent == nullptr) return;
+  Coming& one = coming.emplace_back(Coming{handle});
+  const tucclResult_t result = tucclCommSplit(parent, color, key, &one.comm);
   if (group_depth == 0) take_up(result);
 }
 
@@ -246,7 +276,6 @@ TUCCL_EXPORT int ncclCommInitRank(Handle* comm, int ranks, UniqueId id, int rank
 
 TUCCL_EXPORT int ncclCommInitRankConfig(Handle* comm, int ranks, UniqueId id, int rank,
                                         void* config) {
-  constexpr int kInProgress = 7;
   const int result = real_ncclCommInitRankConfig(comm, ranks, id, rank, config);
   if (result == 0 || result == kInProgress) join(comm, ranks, id, rank);
   return result;
@@ -260,6 +289,12 @@ TUCCL_EXPORT int ncclCommInitAll(Handle* comms, int count, const int* devices) {
   for (int rank = 0; rank < count; ++rank)
     coming.push_back({comms + rank, ours[static_cast<std::size_t>(rank)]});
   take_up(made);
+  return result;
+}
+
+TUCCL_EXPORT int ncclCommSplit(Handle comm, int color, int key, Handle* newcomm, void* config) {
+  const int result = real_ncclCommSplit(comm, color, key, newcomm, config);
+  if (result == 0 || result == kInProgress) join_split(comm, color, key, newcomm);
   return result;
 }
 

@@ -50,6 +50,7 @@ class Clocked final : public Device {
   std::atomic<bool> is_slow{false};  ///< LL takes four times as long.
 
   std::string name() const override { return host_->name(); }
+  std::shared_ptr<Device> another() const override { return host_->another(); }
   std::byte* allocate(std::int64_t n) override { return host_->allocate(n); }
   std::byte* allocate_visible(std::int64_t n) override { return host_->allocate_visible(n); }
   std::string handle(const std::byte* memory) const override { return host_->handle(memory); }

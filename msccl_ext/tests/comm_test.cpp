@@ -69,6 +69,61 @@ void hosts_compute() {
   }
 }
 
+std::string table_of(tucclComm_t comm) {
+  const char* folder = nullptr;
+  must(tucclCommTable(comm, &folder));
+  return folder;
+}
+
+/// A split of all ranks has the table too; in one of fewer no call has an entry.
+void a_table_serves_splits_of_as_many_ranks() {
+  const Table table;
+  for (const char* hosts : {"aaa", "aab"}) {
+    const auto codes = in_processes(
+        [](int rank, tucclComm_t comm) {
+          tucclComm_t turned = nullptr, fewer = nullptr;
+          must(tucclCommSplit(comm, 0, -rank, &turned));
+          int number = -1, ranks = 0;
+          must(tucclCommUserRank(turned, &number));
+          CHECK(number == kRanks - 1 - rank && table_of(turned) == table_of(comm));
+          std::vector<int> data = input(rank, 300), out(300);
+          must(tucclAllReduce(data.data(), out.data(), 300, tucclInt32, tucclSum, turned, nullptr));
+          for (std::size_t i = 0; i < 300; ++i) CHECK(out[i] == sum(i));
+          must(tucclCommSplit(comm, rank == 0 ? TUCCL_SPLIT_NOCOLOR : 7, 0, &fewer));
+          CHECK((fewer == nullptr) == (rank == 0));
+          if (fewer != nullptr) {
+            must(tucclCommCount(fewer, &ranks));
+            CHECK(ranks == kRanks - 1 && table_of(fewer).empty());
+            CHECK(tucclAllReduce(data.data(), out.data(), 300, tucclInt32, tucclSum, fewer,
+                                 nullptr) == tucclNoEntry);
+            CHECK(
+                test::holds(tucclGetLastError(nullptr), "is for 3 ranks, the communicator has 2"));
+            must(tucclCommDestroy(fewer));
+          }
+          must(tucclCommDestroy(turned));
+        },
+        hosts);
+    CHECK(codes == std::vector<int>(kRanks, 0));
+  }
+}
+
+/// Whether by an error or by its end: a rank that cannot split leaves none with a communicator.
+void a_split_that_one_rank_cannot_do_fails_on_all() {
+  const Table table;
+  setenv("TUCCL_TIMEOUT", "2", 1);
+  const auto codes = in_processes([](int rank, tucclComm_t comm) {
+    tucclComm_t part = comm;
+    CHECK(tucclCommSplit(comm, rank == 1 ? -2 : rank, 0, &part) == tucclInvalidUsage);
+    CHECK(part == nullptr && test::holds(tucclGetLastError(nullptr), "color -2: expected 0 or"));
+    must(tucclCommSplit(comm, rank == 1 ? -1 : 0, 0, &part));
+    if (part != nullptr) must(tucclCommDestroy(part));
+    if (rank == 2) ::raise(SIGKILL);
+    CHECK(tucclCommSplit(comm, 0, 0, &part) == tucclRemoteError && part == nullptr);
+  });
+  unsetenv("TUCCL_TIMEOUT");
+  CHECK((codes == std::vector<int>{0, 0, -SIGKILL}));
+}
+
 /// On all hosts, by those who wait for the lost rank and by those who wait for them.
 void a_rank_lost_on_another_host_is_named() {
   const Table table;
@@ -301,6 +356,8 @@ int main(int argc, char**) {
     const tuccl::test::ServerProcess server;
     tuccl::processes_compute();
     tuccl::hosts_compute();
+    tuccl::a_table_serves_splits_of_as_many_ranks();
+    tuccl::a_split_that_one_rank_cannot_do_fails_on_all();
     tuccl::a_rank_lost_on_another_host_is_named();
     tuccl::a_rank_that_leaves_first_harms_nobody();
     tuccl::a_program_that_just_ends_leaves_nothing_unsent();

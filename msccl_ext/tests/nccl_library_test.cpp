@@ -128,6 +128,48 @@ void communicators_made_in_a_group_are_served() {
   for (Handle comm : comms) nccl<int(Handle)>("ncclCommDestroy")(comm);
 }
 
+/// The communicator of members that a job has a table for is served, others are NCCL's.
+void splits_of_a_job_are_served() {
+  constexpr int kWorld = 4;
+  const test::CorpusJob job(kWorld, {0, 2, 3});
+  Handle world[kWorld], parts[kWorld];
+  const int devices[kWorld] = {0, 0, 1, 1};
+  recorded();
+  CHECK(nccl<int(Handle*, int, const int*)>("ncclCommInitAll")(world, kWorld, devices) == 0);
+  const auto start = nccl<int()>("ncclGroupStart"), end = nccl<int()>("ncclGroupEnd");
+  const auto split = nccl<int(Handle, int, int, Handle*, void*)>("ncclCommSplit");
+  CHECK(recorded() == "init-all ");
+  const auto calls = [&](Handle* comms) {
+    std::vector<std::vector<int>> data(kWorld, std::vector<int>(99, 1));
+    start();
+    for (int rank = 0; rank < kWorld; ++rank)
+      if (comms[rank] != nullptr)
+        CHECK(all_reduce(data[static_cast<std::size_t>(rank)], comms[rank]) == 0);
+    CHECK(end() == 0);
+    return std::pair(recorded(), data[3][98]);
+  };
+  const std::pair<std::string, int> served("start end ", 3);
+  const std::string all = "allreduce allreduce allreduce ";
+  CHECK(calls(world) == std::pair("start " + all + "allreduce end ", 1));
+  int config = 0;
+  for (void* given : {static_cast<void*>(nullptr), static_cast<void*>(&config)})
+    for (const bool rising : {true, false}) {
+      start();
+      for (int rank = 0; rank < kWorld; ++rank) {
+        const int result =
+            split(world[rank], rank == 1 ? -1 : 5, rising ? 0 : -rank, &parts[rank], given);
+        CHECK(result == (given == nullptr || rank == 1 ? 0 : kInProgress));
+      }
+      CHECK(end() == 0 && recorded() == "start split split split split end ");
+      CHECK(parts[1] == nullptr && parts[0] != nullptr && parts[3] != nullptr);
+      CHECK(calls(parts) == (rising ? served : std::pair("start " + all + "end ", 1)));
+      for (Handle comm : parts) nccl<int(Handle)>("ncclCommDestroy")(comm);
+      recorded();
+    }
+  for (Handle comm : world) nccl<int(Handle)>("ncclCommDestroy")(comm);
+  recorded();
+}
+
 void what_is_not_served_is_handed_on() {
   UniqueId id;
   Handle comm = nullptr;
@@ -173,4 +215,5 @@ int main() {
   tuccl::processes_are_served();
   tuccl::groups_are_served();
   tuccl::communicators_made_in_a_group_are_served();
+  tuccl::splits_of_a_job_are_served();
 }

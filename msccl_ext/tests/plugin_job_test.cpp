@@ -47,17 +47,14 @@ class JobFolder : public Folder {
  public:
   JobFolder(int ranks, const std::vector<std::vector<int>>& groups) : Folder("") {
     std::filesystem::remove(path("table.txt"));
-    std::string body = "tuccl-members 1\njob " + std::to_string(ranks) + " " +
-                       std::to_string(groups.size()) + "\n";
+    std::string body = members_header(ranks, groups.size());
     for (std::size_t i = 0; i < groups.size(); ++i) {
       const std::string name = "g" + std::to_string(i);
       const std::string table =
           ring_table(static_cast<int>(groups[i].size()), static_cast<int>(i) + 1);
       std::filesystem::create_directories(path("tables/" + name));
       write("tables/" + name + "/table.txt", table);
-      body += "group " + name + " " + table.substr(table.size() - 65, 64);
-      for (const int rank : groups[i]) body += " " + std::to_string(rank);
-      body += "\n";
+      body += group_line(name, table, groups[i]);
     }
     write("members.txt", with_checksum(body));
   }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ Reduction = Literal["sum", "prod", "max", "min", "avg"]
 _TYPES = Datatype.__args__  # type: ignore[attr-defined]
 _OPS = Reduction.__args__  # type: ignore[attr-defined]
 _NO_ENTRY = 100
+_NO_COLOR = -1
 _POINTER = ctypes.c_void_p
 
 
@@ -99,6 +101,9 @@ class Communicator:
     def __init__(self, unique_id: bytes, ranks: int, rank: int, table: str | Path = "") -> None:
         """Join as ``rank`` of ``ranks``, once all do; by default ``table`` is TUCCL_TABLE's.
 
+        Of a job's folder it uses the table of its members: those of a communicator of all the
+        job's ranks are numbered by it, others by the launcher. Without one no call has a program.
+
         Raises:
             Unavailable: there is no library with the kernels.
             InputError: the id is none.
@@ -112,6 +117,31 @@ class Communicator:
         if _open.depth > 0:
             _open.joining.append(self._comm)
         _must(_call("tucclCommInitRank", ctypes.byref(self._comm), ranks, name, rank, folder), None)
+
+    @property
+    def table(self) -> Path | None:
+        """The folder of the table that calls run; None: none is for these ranks."""
+        folder = ctypes.c_char_p()
+        _must(_call("tucclCommTable", self._comm, ctypes.byref(folder)), self._comm)
+        return Path(os.fsdecode(folder.value)) if folder.value else None
+
+    def split(self, color: int | None, key: int = 0) -> Self | None:
+        """Return the communicator of the ranks with this ``color``; None for color None.
+
+        Its ranks are in the order of ``key``, then of their ranks here. All ranks call it, those
+        of one thread in a `group`. It uses this one's folder of tables; a job's members are
+        numbered as here.
+
+        Raises:
+            TucclError: it failed at any rank.
+        """
+        part = type(self).__new__(type(self))
+        part._comm = _POINTER()
+        if _open.depth > 0:
+            _open.joining.append(part._comm)
+        number = _NO_COLOR if color is None else color
+        _must(_call("tucclCommSplit", self._comm, number, key, ctypes.byref(part._comm)), None)
+        return None if color is None else part
 
     def __enter__(self) -> Self:
         """Return itself."""

@@ -48,8 +48,10 @@ typedef enum { tucclSum = 0, tucclProd = 1, tucclMax = 2, tucclMin = 3, tucclAvg
 tucclResult_t tucclGetUniqueId(tucclUniqueId* id);
 
 /* Joins the communicator on the present device; returns once all ranks are there, or none is
- * served. `table` is a table's folder; null: TUCCL_TABLE's. All memory is allocated here. Between
- * tucclGroupStart and tucclGroupEnd it is done at the end, for all ranks together. */
+ * served. `table` is a table's folder, or a job's, of which each communicator has the table of its
+ * members or, where there is none for them, no entry for any call; null: TUCCL_TABLE's. All memory
+ * is allocated here. Between tucclGroupStart and tucclGroupEnd it is done at the end, for all ranks
+ * together. */
 tucclResult_t tucclCommInitRank(tucclComm_t* comm, int nranks, tucclUniqueId id, int rank,
                                 const char* table);
 
@@ -58,12 +60,23 @@ tucclResult_t tucclCommInitRank(tucclComm_t* comm, int nranks, tucclUniqueId id,
 tucclResult_t tucclCommInitAll(tucclComm_t* comms, int count, const int* devices,
                                const char* table);
 
+/* The color of ranks that a split gives no communicator. */
+#define TUCCL_SPLIT_NOCOLOR -1
+
+/* Ranks that give the same `color` (0 or more) become a communicator of their own, in the order of
+ * `key`, then of their ranks in `comm`; those that give TUCCL_SPLIT_NOCOLOR get null. All ranks of
+ * `comm` call it, as they call tucclCommInitRank; if it fails on one, it fails on all. Devices and
+ * the folder of tables are those of `comm`, which stays. */
+tucclResult_t tucclCommSplit(tucclComm_t comm, int color, int key, tucclComm_t* newcomm);
+
 /* Frees it, once its calls have ended; or stops them first. */
 tucclResult_t tucclCommDestroy(tucclComm_t comm);
 tucclResult_t tucclCommAbort(tucclComm_t comm);
 
 tucclResult_t tucclCommCount(tucclComm_t comm, int* count);
 tucclResult_t tucclCommUserRank(tucclComm_t comm, int* rank);
+/* The folder of the table that its calls run, until it is freed; empty: none is for its ranks. */
+tucclResult_t tucclCommTable(tucclComm_t comm, const char** folder);
 /* What has gone wrong since: tucclRemoteError where a rank is gone or nothing gets on. */
 tucclResult_t tucclCommGetAsyncError(tucclComm_t comm, tucclResult_t* error);
 

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tuccl/table.h"
+
 namespace tuccl::select {
 
 /// Which table each group of a job's ranks has: members.txt in a job's folder, checked whole and
@@ -39,5 +41,15 @@ class JobTables {
 
 /// The folder of a job's table.
 std::string table_folder(const std::string& job, const JobTables::Record& record);
+
+/// The table in it. Throws InputError where it is damaged, or is not the one that the index names.
+std::shared_ptr<const Table> load_table(const std::string& job, const JobTables::Record& record);
+
+/// The rank of the job in the folder `path` that the launcher gave this process. Throws InputError
+/// where it gave none, or started a job of another size.
+int rank_in_job(const JobTables& job, const std::string& path);
+
+/// "0 4": ranks as people read them.
+std::string listed(const std::vector<int>& ranks);
 
 }  // namespace tuccl::select

@@ -17,6 +17,7 @@ using Stream = void*;  ///< cudaStream_t.
 
 inline constexpr int kRemoteError = 6;   ///< ncclRemoteError.
 inline constexpr int kInvalidUsage = 5;  ///< ncclInvalidUsage.
+inline constexpr int kInProgress = 7;    ///< ncclInProgress: without blocking.
 
 // clang-format off
 /// NAME(function, result, arguments): what is served, or looked at on its way.
@@ -25,6 +26,7 @@ inline constexpr int kInvalidUsage = 5;  ///< ncclInvalidUsage.
   NAME(ncclCommInitRank, int, (Handle*, int, UniqueId, int))                                       \
   NAME(ncclCommInitRankConfig, int, (Handle*, int, UniqueId, int, void*))                          \
   NAME(ncclCommInitAll, int, (Handle*, int, const int*))                                           \
+  NAME(ncclCommSplit, int, (Handle, int, int, Handle*, void*))                                     \
   NAME(ncclCommDestroy, int, (Handle))                                                             \
   NAME(ncclCommAbort, int, (Handle))                                                               \
   NAME(ncclCommGetAsyncError, int, (Handle, int*))                                                 \
@@ -45,7 +47,7 @@ inline constexpr int kInvalidUsage = 5;  ///< ncclInvalidUsage.
   TUCCL_NCCL_BOTH(NAME, ncclMemAlloc) TUCCL_NCCL_BOTH(NAME, ncclMemFree)                           \
   TUCCL_NCCL_BOTH(NAME, ncclGetVersion) TUCCL_NCCL_BOTH(NAME, ncclGetErrorString)                  \
   TUCCL_NCCL_BOTH(NAME, ncclResetDebugInit) TUCCL_NCCL_BOTH(NAME, ncclCommFinalize)                \
-  TUCCL_NCCL_BOTH(NAME, ncclCommRevoke) TUCCL_NCCL_BOTH(NAME, ncclCommSplit)                       \
+  TUCCL_NCCL_BOTH(NAME, ncclCommRevoke) NAME(pncclCommSplit)                                       \
   TUCCL_NCCL_BOTH(NAME, ncclCommShrink) TUCCL_NCCL_BOTH(NAME, ncclCommGetUniqueId)                 \
   TUCCL_NCCL_BOTH(NAME, ncclCommGrow) TUCCL_NCCL_BOTH(NAME, ncclCommInitRankScalable)              \
   TUCCL_NCCL_BOTH(NAME, ncclCommCount) TUCCL_NCCL_BOTH(NAME, ncclCommCuDevice)                     \

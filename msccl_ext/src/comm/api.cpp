@@ -8,9 +8,9 @@
 #include "tuccl/comm.h"
 
 struct tucclComm {
-  explicit tucclComm(auto&&... a) : communicator(std::forward<decltype(a)>(a)...) {}
-  tuccl::comm::Communicator communicator;
-  std::string error;  ///< What tucclGetLastError last gave.
+  std::unique_ptr<tuccl::comm::Communicator> communicator;
+  std::uint64_t splits = 0;
+  std::string error{};  ///< What tucclGetLastError last gave.
 };
 
 namespace tuccl::comm {
@@ -84,7 +84,7 @@ Element element_of(tucclDataType_t type) {
 tucclResult_t run(const Operation& operation, tucclDataType_t type, tucclRedOp_t op,
                   tucclComm_t comm, tucclStream_t stream) {
   return guarded([&] {
-    Communicator& communicator = given(comm, "comm").communicator;
+    Communicator& communicator = *given(comm, "comm").communicator;
     Operation o = operation;
     o.element = element_of(type);
     o.reduction = reduction_of(op);
@@ -95,20 +95,26 @@ tucclResult_t run(const Operation& operation, tucclDataType_t type, tucclRedOp_t
   });
 }
 
+tucclComm_t make(const Id& id, int ranks, int rank, const std::string& folder,
+                 std::shared_ptr<Device> device) {
+  return new tucclComm{std::make_unique<Communicator>(
+      id, ranks, rank, table_source(folder), std::move(device), Limits::from_environment())};
+}
+
 /// Communicators that this process is done with, whose memory others may still write to.
 void retire(tucclComm_t comm) {
   static std::mutex mutex;
   static auto& retired = *new std::vector<tucclComm_t>;
   std::exception_ptr error;
   try {
-    comm->communicator.leave();
+    comm->communicator->leave();
   } catch (...) {
     error = std::current_exception();
   }
   const std::lock_guard lock(mutex);
   retired.push_back(comm);
   std::erase_if(retired, [](tucclComm_t c) {
-    const bool done = c->communicator.all_have_left();
+    const bool done = c->communicator->all_have_left();
     if (done) delete c;
     return done;
   });
@@ -140,10 +146,8 @@ TUCCL_EXPORT tucclResult_t tucclCommInitRank(tucclComm_t* comm, int nranks, tucc
     Id bytes;
     std::memcpy(bytes.data(), id.internal, bytes.size());
     std::shared_ptr<Device> device = make_device(-1);
-    initialise([=, folder = folder_of(table)] {
-      *comm = new tucclComm(bytes, nranks, rank, table_source(folder), device,
-                            Limits::from_environment());
-    });
+    initialise(
+        [=, folder = folder_of(table)] { *comm = make(bytes, nranks, rank, folder, device); });
   });
 }
 
@@ -155,12 +159,23 @@ TUCCL_EXPORT tucclResult_t tucclCommInitAll(tucclComm_t* comms, int count, const
     for (int rank = 0; rank < count; ++rank) {
       comms[rank] = nullptr;
       initialise([=, folder = folder_of(table)] {
-        comms[rank] = new tucclComm(id, count, rank, table_source(folder),
-                                    make_device(devices == nullptr ? rank : devices[rank]),
-                                    Limits::from_environment());
+        comms[rank] =
+            make(id, count, rank, folder, make_device(devices == nullptr ? rank : devices[rank]));
       });
     }
     end_group();
+  });
+}
+
+TUCCL_EXPORT tucclResult_t tucclCommSplit(tucclComm_t comm, int color, int key,
+                                          tucclComm_t* newcomm) {
+  return guarded([&] {
+    const std::uint64_t number = given(comm, "comm").splits++;
+    given(newcomm, "newcomm") = nullptr;
+    initialise([=] {
+      auto made = comm->communicator->split(number, color, key);
+      if (made) *newcomm = new tucclComm{std::move(made)};
+    });
   });
 }
 
@@ -170,22 +185,27 @@ TUCCL_EXPORT tucclResult_t tucclCommDestroy(tucclComm_t comm) {
 
 TUCCL_EXPORT tucclResult_t tucclCommAbort(tucclComm_t comm) {
   return guarded([&] {
-    given(comm, "comm").communicator.abort();
+    given(comm, "comm").communicator->abort();
     retire(comm);
   });
 }
 
 TUCCL_EXPORT tucclResult_t tucclCommCount(tucclComm_t comm, int* count) {
-  return guarded([&] { given(count, "count") = given(comm, "comm").communicator.ranks(); });
+  return guarded([&] { given(count, "count") = given(comm, "comm").communicator->ranks(); });
 }
 
 TUCCL_EXPORT tucclResult_t tucclCommUserRank(tucclComm_t comm, int* rank) {
-  return guarded([&] { given(rank, "rank") = given(comm, "comm").communicator.rank(); });
+  return guarded([&] { given(rank, "rank") = given(comm, "comm").communicator->rank(); });
+}
+
+TUCCL_EXPORT tucclResult_t tucclCommTable(tucclComm_t comm, const char** folder) {
+  return guarded(
+      [&] { given(folder, "folder") = given(comm, "comm").communicator->table().c_str(); });
 }
 
 TUCCL_EXPORT tucclResult_t tucclCommGetAsyncError(tucclComm_t comm, tucclResult_t* error) {
   return guarded([&] {
-    const std::string text = given(comm, "comm").communicator.error();
+    const std::string text = given(comm, "comm").communicator->error();
     given(error, "error") = text.empty() ? tucclSuccess : tucclRemoteError;
   });
 }
@@ -261,7 +281,7 @@ TUCCL_EXPORT const char* tucclGetErrorString(tucclResult_t result) {
 
 TUCCL_EXPORT const char* tucclGetLastError(tucclComm_t comm) {
   if (comm == nullptr) return last_error.c_str();
-  comm->error = comm->communicator.error();
+  comm->error = comm->communicator->error();
   return comm->error.c_str();
 }
 

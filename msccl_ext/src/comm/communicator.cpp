@@ -98,7 +98,8 @@ bool Communicator::is_near(const Peer& peer) const { return peer.host == self().
 
 Communicator::Communicator(const Id& id, int ranks, int rank, std::unique_ptr<ProgramSource> source,
                            std::shared_ptr<Device> device, const Limits& limits)
-    : ranks_(ranks),
+    : id_(id),
+      ranks_(ranks),
       rank_(rank),
       device_(std::move(device)),
       source_(std::move(source)),
@@ -108,9 +109,9 @@ Communicator::Communicator(const Id& id, int ranks, int rank, std::unique_ptr<Pr
                      ": expected 0 to the number of ranks less one");
   const auto timeout = std::chrono::ceil<std::chrono::milliseconds>(Seconds(limits.meet_s));
   auto group = meet(id, ranks, timeout);
-  gather_peers(*group, id);
+  gather_peers(*group);
   settle_programs(*group);
-  connect(*group, id, timeout);
+  connect(*group, timeout);
   adaptive_ = source_->adapt(std::move(group), *device_);
   watcher_ = std::thread([this] { watch(); });
 }
@@ -122,7 +123,7 @@ Communicator::~Communicator() {
   }
 }
 
-void Communicator::gather_peers(select::ControlGroup& group, const Id& id) {
+void Communicator::gather_peers(select::ControlGroup& group) {
   const auto texts = together(group, [&] {
     status_ = std::make_unique<SharedStatus>(ranks_);  // that of a host's first rank is used
     return std::to_string(rank_) + " " + std::to_string(::getpid()) + " " + host_name() + " " +
@@ -154,11 +155,11 @@ void Communicator::gather_peers(select::ControlGroup& group, const Id& id) {
   if (std::ssize(grid_) > cuda::kMostRanks)
     throw InputError(device_->name() + ": " + std::to_string(grid_.size()) +
                      " ranks of one process, expected at most " + std::to_string(cuda::kMostRanks));
-  grid_name_ = std::string(id.data(), id.size()) + self().device;
+  grid_name_ = std::string(id_.data(), id_.size()) + self().device;
 }
 
 void Communicator::settle_programs(select::ControlGroup& group) {
-  std::vector<Candidate> candidates = source_->candidates(group, ranks_);
+  std::vector<Candidate> candidates = source_->candidates(group, rank_, ranks_);
   const auto stores_lines = [this](int rank) {
     const Peer& peer = peers_[static_cast<std::size_t>(rank)];
     return is_near(peer) && device_->stores_whole_lines(peer.device);
@@ -178,8 +179,7 @@ void Communicator::settle_programs(select::ControlGroup& group) {
   programs_->settle(all);
 }
 
-void Communicator::connect(select::ControlGroup& group, const Id& id,
-                           std::chrono::milliseconds timeout) {
+void Communicator::connect(select::ControlGroup& group, std::chrono::milliseconds timeout) {
   std::byte *shared = nullptr, *scratch = nullptr, *carried = nullptr;
   const bool leaves_host = programs_->carried_bytes() > 0;
   select::Descriptor listening;
@@ -191,7 +191,7 @@ void Communicator::connect(select::ControlGroup& group, const Id& id,
     select::Endpoint here{"-", 0};
     if (leaves_host) {
       carried = device_->allocate_visible(programs_->carried_bytes());
-      listening = listen_for_peers(id);
+      listening = listen_for_peers(id_);
       std::tie(here.host, here.port) = select::local_address(listening.get());
     }
     return std::to_string(rank_) + " " + std::to_string(reinterpret_cast<std::uintptr_t>(shared)) +
@@ -231,7 +231,7 @@ void Communicator::connect(select::ControlGroup& group, const Id& id,
     if (!leaves_host) return "";
     proxy_ =
         std::make_unique<Proxy>(rank_, ranks_, programs_->crossings(carried),
-                                connect_peers(id, rank_, programs_->peers_on_other_hosts(rank_),
+                                connect_peers(id_, rank_, programs_->peers_on_other_hosts(rank_),
                                               addresses, std::move(listening), timeout),
                                 status_->calls(rank_));
     return "";

@@ -27,6 +27,9 @@ struct NoEntry : Error {
   using Error::Error;
 };
 
+/// The color of a rank that a split gives no communicator.
+inline constexpr int kNoColor = -1;
+
 /// What the environment sets.
 struct Limits {
   double meet_s = 60;   ///< TUCCL_TIMEOUT: until all ranks are there.
@@ -46,10 +49,18 @@ class Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
+  /// The communicator of the ranks with the same `color`, in the order of `key`, then of their
+  /// ranks here, on the same devices and of the same folder of tables; null for kNoColor. All ranks
+  /// call it, with a `number` that is another one at each split. Throws on all of them what went
+  /// wrong at any.
+  std::unique_ptr<Communicator> split(std::uint64_t number, int color, int key) const;
+
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   /// Ranks of this process on the same device; their calls are one grid.
   const std::vector<int>& grid() const { return grid_; }
+  /// The folder of the table that calls run; empty where none is for these ranks.
+  const std::string& table() const { return source_->table(); }
   /// Equal in communicators whose calls belong together: ranks of one id on one device.
   const std::string& grid_name() const { return grid_name_; }
   Device& device() { return *device_; }
@@ -86,9 +97,9 @@ class Communicator {
 
  private:
   struct Peer;
-  void gather_peers(select::ControlGroup& group, const Id& id);
+  void gather_peers(select::ControlGroup& group);
   void settle_programs(select::ControlGroup& group);
-  void connect(select::ControlGroup& group, const Id& id, std::chrono::milliseconds timeout);
+  void connect(select::ControlGroup& group, std::chrono::milliseconds timeout);
   const Peer& self() const;
   bool is_near(const Peer& peer) const;
   void watch();
@@ -99,6 +110,7 @@ class Communicator {
   std::string waits() const;
   void fail(const std::string& waits, const std::string& why, bool tell_waits = false);
 
+  const Id id_;
   int ranks_;
   int rank_;
   std::shared_ptr<Device> device_;

@@ -18,6 +18,8 @@ class Device {
 
   /// Equal where two ranks of a host run on the same one: "GPU 0000:81:00.0".
   virtual std::string name() const = 0;
+  /// The same one, for another communicator.
+  virtual std::shared_ptr<Device> another() const = 0;
   /// Zeros in the device's memory, of which `handle` gives other processes a hold.
   virtual std::byte* allocate(std::int64_t bytes) = 0;
   /// Zeros that the host and the running blocks both see.

@@ -51,6 +51,7 @@ class GpuDevice final : public Device {
   }
 
   std::string name() const override { return "GPU " + bus_; }
+  std::shared_ptr<Device> another() const override { return make_device(number_); }
 
   std::byte* allocate(std::int64_t bytes) override {
     const Present present(number_);

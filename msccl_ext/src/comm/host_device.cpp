@@ -58,6 +58,7 @@ class HostDevice final : public Device {
   }
 
   std::string name() const override { return "host " + std::to_string(number_); }
+  std::shared_ptr<Device> another() const override { return make_host_device(number_, blocks_); }
 
   std::byte* allocate(std::int64_t bytes) override {
     const int file = ::memfd_create("tuccl", MFD_CLOEXEC);

@@ -4,13 +4,16 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <sstream>
 #include <tuple>
 #include <utility>
 
+#include "agree/sha256.h"
 #include "comm/together.h"
 #include "exec/rank_program.h"
 #include "support/environment.h"
 #include "tuccl/agreement.h"
+#include "tuccl/job_tables.h"
 #include "tuccl/verify.h"
 #include "tuccl/xml.h"
 
@@ -26,16 +29,23 @@ Knobs knobs_of(const select::CandidateRecord& c) {
 
 class TableSource final : public ProgramSource {
  public:
-  explicit TableSource(std::string folder) : folder_(std::move(folder)) {}
+  explicit TableSource(std::string folder, std::vector<int> members = {})
+      : given_(std::move(folder)), members_(std::move(members)) {}
 
-  std::vector<Candidate> candidates(select::ControlGroup& group, int ranks) override {
-    select::Terms terms{.folder = folder_, .exploration = {}};
+  std::vector<Candidate> candidates(select::ControlGroup& group, int rank, int ranks) override {
+    const auto job = job_of(group, rank, ranks);
+    select::Terms terms;
     terms.ranks = ranks;
-    const auto adapt = together(group, [&] {
-      terms.table = loaded(ranks);
-      return environment("TUCCL_ADAPT");
+    const auto adapt = together(group, [&]() -> std::string {
+      terms.table = job ? table_of_members(*job) : loaded(ranks);
+      return terms.table ? environment("TUCCL_ADAPT") : kNoTable;
     });
+    if (std::ranges::count(adapt, kNoTable) > 0) {
+      folder_.clear();
+      return {};
+    }
     adapts_ = ranks > 1 && std::ranges::count(adapt, "1") == ranks;
+    terms.folder = folder_;
     terms.signature = terms.table->signature();
     const select::Agreement agreement = select::agree(group, terms);
     if (!agreement.table) throw InputError(agreement.reason);
@@ -48,6 +58,15 @@ class TableSource final : public ProgramSource {
     return out;
   }
 
+  const std::string& table() const override { return folder_; }
+
+  std::unique_ptr<ProgramSource> split(const std::vector<int>& ranks) const override {
+    std::vector<int> members;
+    for (const int rank : ranks)
+      members.push_back(members_.empty() ? rank : members_[static_cast<std::size_t>(rank)]);
+    return std::make_unique<TableSource>(given_, std::move(members));
+  }
+
   AdaptiveCalls* adapt(std::unique_ptr<select::ControlGroup> group, Device& device) override {
     if (adapts_)
       adaptive_ = std::make_unique<AdaptiveCalls>(device, table_, std::move(group), folder_);
@@ -55,6 +74,7 @@ class TableSource final : public ProgramSource {
   }
 
   Choice choose(select::Call call, const Fits& fits) const override {
+    if (!table_) return {.reason = reason_.c_str()};
     call.signature = table_->signature();
     if (adaptive_) {
       call.number = adaptive_->selector.count();
@@ -79,13 +99,65 @@ class TableSource final : public ProgramSource {
   }
 
  private:
-  std::shared_ptr<const select::Table> loaded(int ranks) const {
-    if (folder_.empty()) throw InputError("no table: name its folder, or set TUCCL_TABLE");
-    auto table = select::Table::load(folder_);
+  /// The job whose tables the folder has, if any, and then the members, on all ranks alike.
+  std::shared_ptr<const select::JobTables> job_of(select::ControlGroup& group, int rank,
+                                                  int ranks) {
+    std::shared_ptr<const select::JobTables> job;
+    const auto texts = together(group, [&]() -> std::string {
+      if (given_.empty()) throw InputError("no table: name its folder, or set TUCCL_TABLE");
+      job = select::JobTables::load(given_);
+      if (!job) return "none";
+      const int own = !members_.empty()       ? members_[static_cast<std::size_t>(rank)]
+                      : ranks == job->ranks() ? rank
+                                              : select::rank_in_job(*job, given_);
+      return tuccl::hex(job->sha256()) + " " + std::to_string(rank) + " " + std::to_string(own);
+    });
+    const std::string first = texts[0].substr(0, texts[0].find(' '));
+    for (const std::string& text : texts)
+      if (text.substr(0, text.find(' ')) != first)
+        throw InputError("the ranks hold different jobs' tables; give every host the same ones");
+    if (job) members_ = members_in(texts);
+    return job;
+  }
+
+  std::vector<int> members_in(const std::vector<std::string>& texts) const {
+    std::vector<int> out(texts.size(), -1);
+    for (const std::string& text : texts) {
+      std::istringstream words(text.substr(text.find(' ')));
+      std::size_t at = 0;
+      int member = -1;
+      words >> at >> member;
+      if (std::ranges::find(out, member) != out.end())
+        throw InputError(given_ + ": two ranks are rank " + std::to_string(member) + " of the job");
+      out.at(at) = member;
+    }
+    return out;
+  }
+
+  std::shared_ptr<const select::Table> table_of_members(const select::JobTables& job) {
+    const select::JobTables::Record* record = job.find(members_);
+    if (record == nullptr) {
+      reason_ = "none is for ranks " + select::listed(members_) + " of the job";
+      return nullptr;
+    }
+    folder_ = select::table_folder(given_, *record);
+    return of_programs(select::load_table(given_, *record));
+  }
+
+  /// Null where it is not for so many ranks and they are some of a communicator's.
+  std::shared_ptr<const select::Table> loaded(int ranks) {
+    folder_ = given_;
+    auto table = of_programs(select::Table::load(folder_));
+    if (table->ranks() == ranks) return table;
+    reason_ = "is for " + std::to_string(table->ranks()) + " ranks, the communicator has " +
+              std::to_string(ranks);
+    if (members_.empty()) throw InputError(folder_ + ": " + reason_);
+    return nullptr;
+  }
+
+  std::shared_ptr<const select::Table> of_programs(
+      std::shared_ptr<const select::Table> table) const {
     if (table->stock()) throw InputError(folder_ + ": holds choices of NCCL's own and no programs");
-    if (table->ranks() != ranks)
-      throw InputError(folder_ + ": is for " + std::to_string(table->ranks()) +
-                       " ranks, the communicator has " + std::to_string(ranks));
     return table;
   }
 
@@ -129,7 +201,12 @@ class TableSource final : public ProgramSource {
     return proven_[key] = max_safe_bytes(p, table_->dialect(), c.root, record.buffer_bytes);
   }
 
-  const std::string folder_;
+  static constexpr const char* kNoTable = "no table";
+
+  const std::string given_;   ///< A table's folder, or a job's.
+  std::vector<int> members_;  ///< By rank, in the job; or of the communicator that was split.
+  std::string folder_;        ///< Of the table.
+  std::string reason_;        ///< Why there is none.
   std::shared_ptr<const select::Table> table_;
   std::unique_ptr<select::Selector> selector_;
   bool adapts_ = false;  ///< On all ranks.
@@ -142,7 +219,16 @@ class TableSource final : public ProgramSource {
 class CallSource final : public ProgramSource {
  public:
   explicit CallSource(const Call& call) : candidate_(candidate_of(call)) {}
-  std::vector<Candidate> candidates(select::ControlGroup&, int) override { return {candidate_}; }
+  std::vector<Candidate> candidates(select::ControlGroup&, int, int) override {
+    return {candidate_};
+  }
+  const std::string& table() const override {
+    static const std::string none;
+    return none;
+  }
+  std::unique_ptr<ProgramSource> split(const std::vector<int>&) const override {
+    return std::make_unique<CallSource>(*this);
+  }
   Choice choose(select::Call, const Fits& fits) const override {
     return fits(0) ? Choice{0} : Choice{.reason = "it does not fit"};
   }

@@ -21,7 +21,11 @@ class ProgramSource {
 
   virtual ~ProgramSource() = default;
   /// What all `ranks` of `group` have; each of them calls it. Throws what went wrong at any.
-  virtual std::vector<Candidate> candidates(select::ControlGroup& group, int ranks) = 0;
+  virtual std::vector<Candidate> candidates(select::ControlGroup& group, int rank, int ranks) = 0;
+  /// The folder of the table that was found; empty where there is none.
+  virtual const std::string& table() const = 0;
+  /// The source for a communicator of those of these ranks, in this order.
+  virtual std::unique_ptr<ProgramSource> split(const std::vector<int>& ranks) const = 0;
   /// The best candidate for a call that fits. Allocates nothing. Where times are learned, it
   /// counts calls: every rank has to call it once for each.
   virtual Choice choose(select::Call call, const Fits& fits) const = 0;
@@ -29,7 +33,9 @@ class ProgramSource {
   virtual AdaptiveCalls* adapt(std::unique_ptr<select::ControlGroup>, Device&) { return nullptr; }
 };
 
-/// The programs of the table in `folder`, each proven before it is used.
+/// The programs of the table in `folder`, each proven before it is used. In a job's folder it is
+/// the table of the communicator's members: a communicator of all the job's ranks numbers them,
+/// else the launcher does. If the job has none for them, there are no programs.
 std::unique_ptr<ProgramSource> table_source(std::string folder);
 
 /// The program of `call` for calls of its size, checked by who makes it and not proven.

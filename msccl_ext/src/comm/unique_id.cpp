@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "agree/sha256.h"
 #include "support/environment.h"
 #include "tuccl/error.h"
 #include "tuccl/rendezvous_server.h"
@@ -111,6 +112,15 @@ Id make_id() {
   id.port = static_cast<std::uint16_t>(at.second);
   Id out;
   std::memcpy(out.data(), &id, sizeof id);
+  return out;
+}
+
+Id derived_id(const Id& id, const std::string& name) {
+  Fields fields = fields_of(id);
+  const Digest digest = sha256(hex(fields.group) + " " + name);
+  std::memcpy(fields.group.data(), digest.data(), fields.group.size());
+  Id out;
+  std::memcpy(out.data(), &fields, sizeof fields);
   return out;
 }
 

@@ -21,6 +21,9 @@ using Id = std::array<char, kIdBytes>;
 /// where that is not set, this process's own, on the loopback interface.
 Id make_id();
 
+/// The id that `name` makes of another one, for a communicator of some of its ranks.
+Id derived_id(const Id& id, const std::string& name);
+
 /// Whether somebody made it.
 bool is_id(std::span<const char> bytes);
 

@@ -7,6 +7,7 @@
 
 #include "select/directory.h"
 #include "select/line_reader.h"
+#include "support/environment.h"
 #include "tuccl/error.h"
 
 namespace tuccl::select {
@@ -68,6 +69,31 @@ const JobTables::Record* JobTables::find(const std::vector<int>& members) const 
 
 std::string table_folder(const std::string& job, const JobTables::Record& record) {
   return job + "/tables/" + record.table;
+}
+
+std::shared_ptr<const Table> load_table(const std::string& job, const JobTables::Record& record) {
+  const std::string folder = table_folder(job, record);
+  auto table = Table::load(folder);
+  if (table->sha256() != record.sha256)
+    throw InputError(folder + ": not the table of the job's index; tune the job again");
+  return table;
+}
+
+int rank_in_job(const JobTables& job, const std::string& path) {
+  const std::optional<int> rank = launcher_rank();
+  if (!rank)
+    throw InputError(path + ": a job's tables, and the launcher does not say which rank this is");
+  const int processes = launcher_processes().value_or(0);
+  if (*rank >= job.ranks() || (processes > 0 && processes != job.ranks()))
+    throw InputError(path + ": of a job of " + std::to_string(job.ranks()) +
+                     " ranks; this one has " + std::to_string(std::max(processes, *rank + 1)));
+  return *rank;
+}
+
+std::string listed(const std::vector<int>& ranks) {
+  std::string out;
+  for (const int rank : ranks) out += (out.empty() ? "" : " ") + std::to_string(rank);
+  return out;
 }
 
 }  // namespace tuccl::select

@@ -2,12 +2,24 @@
 
 #include <charconv>
 #include <cstdlib>
+#include <initializer_list>
 
 #include "support/number.h"
 #include "support/quote.h"
 #include "tuccl/error.h"
 
 namespace tuccl {
+namespace {
+
+/// The first of the variables that is a number from `least` on.
+std::optional<int> first_number(std::initializer_list<const char*> variables, int least) {
+  for (const char* variable : variables)
+    if (const auto value = number_in<int>(environment(variable)); value && *value >= least)
+      return value;
+  return std::nullopt;
+}
+
+}  // namespace
 
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
@@ -42,5 +54,14 @@ std::pair<std::string, int> bootstrap_address() {
 }
 
 std::chrono::milliseconds meeting_timeout() { return environment_seconds("TUCCL_TIMEOUT", 60); }
+
+std::optional<int> launcher_rank() {
+  return first_number({"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"}, 0);
+}
+
+std::optional<int> launcher_processes() {
+  return first_number({"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"},
+                      1);
+}
 
 }  // namespace tuccl

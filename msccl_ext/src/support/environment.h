@@ -1,6 +1,7 @@
 // Variables of the environment.
 #pragma once
 #include <chrono>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -20,5 +21,10 @@ std::pair<std::string, int> bootstrap_address();
 
 /// TUCCL_TIMEOUT: how long ranks that meet wait for each other.
 std::chrono::milliseconds meeting_timeout();
+
+/// This process's rank, and how many processes there are, as the launcher (PyTorch's, Open MPI's,
+/// MPICH's, Slurm's) says; nullopt where it says nothing.
+std::optional<int> launcher_rank();
+std::optional<int> launcher_processes();
 
 }  // namespace tuccl

@@ -51,14 +51,31 @@ class CorpusTable {
  public:
   explicit CorpusTable(const std::string& allgather = "LL128 1 640 16384")
       : folder_(corpus_table(allgather)) {
+    write_programs("");
+  }
+
+ protected:
+  void write_programs(const std::string& below) const {
     for (const char* name :
          {"allpairs_allreduce", "ring_allreduce", "ring_allgather", "ring_reduce_scatter",
           "direct_alltoall", "chain_broadcast", "chain_reduce"})
-      folder_.write(std::string("algorithms/") + name + ".xml", corpus(name));
+      folder_.write(below + "algorithms/" + name + ".xml", corpus(name));
   }
 
- private:
   Folder folder_;
+};
+
+/// The folder of a job of so many ranks, in which those members have the table; TUCCL_TABLE names
+/// it.
+class CorpusJob : public CorpusTable {
+ public:
+  CorpusJob(int ranks, const std::vector<int>& members) {
+    std::filesystem::create_directories(folder_.path("tables/g/algorithms"));
+    folder_.write("tables/g/table.txt", corpus_table());
+    write_programs("tables/g/");
+    folder_.write("members.txt", with_checksum(members_header(ranks, 1) +
+                                               group_line("g", corpus_table(), members)));
+  }
 };
 
 }  // namespace tuccl::test

@@ -1,6 +1,9 @@
 // An NCCL of a few functions that moves no data and says what was called.
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <string>
+#include <thread>
 
 #include "abi/nccl.h"
 
@@ -42,6 +45,22 @@ EXPORT int ncclCommInitRank(Handle* comm, int, UniqueId, int) {
 EXPORT int ncclCommInitAll(Handle* comms, int count, const int*) {
   for (int i = 0; i < count; ++i) comms[i] = fresh();
   return record("init-all");
+}
+/// With a config it does not block: the handle is written later.
+EXPORT int ncclCommSplit(Handle, int color, int, Handle* part, void* config) {
+  *part = nullptr;
+  record("split");
+  if (color < 0) return 0;
+  void* made = fresh();
+  if (config == nullptr) {
+    *part = made;
+    return 0;
+  }
+  std::thread([=] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    std::atomic_ref(*part).store(made);
+  }).detach();
+  return kInProgress;
 }
 EXPORT int ncclCommDestroy(Handle) { return record("destroy"); }
 EXPORT int ncclCommGetAsyncError(Handle, int* error) {

@@ -42,6 +42,18 @@ inline std::string entry_line(const std::string& kind, const std::string& range,
   return "entry " + kind + " " + range + " " + std::to_string(candidates) + "\n";
 }
 
+/// "group" of a job's members.txt: these ranks have the table of that text.
+inline std::string group_line(const std::string& name, const std::string& table,
+                              const std::vector<int>& members) {
+  std::string out = "group " + name + " " + table.substr(table.size() - 65, 64);
+  for (const int rank : members) out += " " + std::to_string(rank);
+  return out + "\n";
+}
+
+inline std::string members_header(int ranks, std::size_t groups) {
+  return "tuccl-members 1\njob " + std::to_string(ranks) + " " + std::to_string(groups) + "\n";
+}
+
 /// `count` entries of allreduce side by side from 0 bytes, each of 1 KiB, each with two programs
 /// and the default behind them.
 inline std::string uniform_table(int count, int ranks = 4) {
