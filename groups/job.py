@@ -14,6 +14,7 @@ from tuccl.errors import InputError
 from tuccl.files import decode_reason, printable_path, read_bounded, write_file
 from tuccl.groups.layout import ProcessGroups
 from tuccl.runtime import Table, load_table
+from tuccl.runtime.jobs.launch import interpreter_variables
 from tuccl.runtime.jobs.plugins import plugin_path
 from tuccl.runtime.table.store import TEXT_NAME
 from tuccl.topology import Topology, decode_topology, encode_topology
@@ -139,7 +140,7 @@ def is_job(folder: str | os.PathLike[str]) -> bool:
 def save_job(job: JobTables) -> None:
     """Write a job's index, machine and groups' members beside its tables.
 
-    The index, last, makes them valid; NCCL's tuner plugin reads the members.
+    The index, last, makes them valid; plugins and communicators read the members.
 
     Raises:
         InputError: the folder is not there or cannot be written.
@@ -164,19 +165,23 @@ def members_text(job: JobTables) -> bytes:
     return body + f"end {hashlib.sha256(body).hexdigest()}\n".encode()
 
 
-def job_environment(job: JobTables) -> dict[str, str]:
-    """Return the variables by which NCCL's tuner plugin gives each communicator its group's table.
+def job_environment(job: JobTables, *, cuda: bool = False) -> dict[str, str]:
+    """Return the variables by which each communicator gets its group's table.
+
+    NCCL's tuner plugin reads tables of NCCL's own choices, tuccl's library in NCCL's place
+    (``cuda``) those of programs.
 
     Raises:
-        InputError: a table is damaged, or of programs, which the plugin cannot load.
-        Unavailable: this installation was built without the plugins.
+        InputError: a table is damaged, or not for what would read it.
+        Unavailable: this installation was built without the plugins, or without that library.
     """
     for entry in job.entries:
-        if (dialect := job.table(entry).lookup.dialect) != "nccl":
+        dialect = job.table(entry).lookup.dialect
+        if dialect == "mscclpp" or (dialect == "nccl") == cuda:
             raise InputError(
                 f"{printable_path(job.place(entry))}: a table of dialect {dialect}; NCCL's tuner "
-                "loads a job's tables of dialect nccl (tuccl tune --dialect nccl), tuccl.torch the "
-                "others"
+                "loads a job's tables of dialect nccl (tuccl tune --dialect nccl), --cuda and "
+                "tuccl.torch those of programs"
             )
     text = read_bounded(job.folder / MEMBERS_NAME, _MOST_BYTES)
     if text != members_text(job):
@@ -184,6 +189,8 @@ def job_environment(job: JobTables) -> dict[str, str]:
             f"{printable_path(job.folder / MEMBERS_NAME)}: not of this job's tables; tune the job "
             "again"
         )
+    if cuda:
+        return interpreter_variables(job.folder)[0]
     return {
         "NCCL_TUNER_PLUGIN": str(plugin_path("tuner")),
         "NCCL_PROFILER_PLUGIN": str(plugin_path("profiler")),

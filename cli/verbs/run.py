@@ -228,7 +228,7 @@ def run_with_table(args: argparse.Namespace, command: list[str], stored: Table) 
 
 def run_job(args: argparse.Namespace, command: list[str], now: Topology | None) -> int:
     """Start the command so that each communicator of NCCL gets the table of its members."""
-    names = ("elastic", "hosts", "dialect", "scheduler", "cuda", "prefer", "context", "explore")
+    names = ("elastic", "hosts", "dialect", "scheduler", "prefer", "context", "explore")
     if others := [name for name in names if getattr(args, name)]:
         raise InputError(f"--{others[0]}: not with a job's tables ({args.table})")
     if args.bootstrap == "none":
@@ -238,13 +238,17 @@ def run_job(args: argparse.Namespace, command: list[str], now: Topology | None) 
         warn([f"the machine changed since the job was tuned: {changes[0]}"])
         warn(["CMD runs without the tables, on the runtime's defaults; run `tuccl tune` again"])
         return run_command(command, {}, without=LEFT_OVER)
-    notes = (
-        f"every host of the job must see {job.folder.resolve()}",
-        "a group's table needs NCCL 2.27 or later, and ranks as its launcher numbers them",
-        *window_notes(os.environ),
-    )
+    environment = job_environment(job, cuda=args.cuda)
+    notes = [f"every host of the job must see {job.folder.resolve()}"]
+    if args.cuda:
+        notes.append("groups are those of the ranks that their launcher numbers, and of splits")
+    else:
+        notes.append(
+            "a group's table needs NCCL 2.27 or later, and ranks as its launcher numbers them"
+        )
+        notes += window_notes(os.environ)
     address = rendezvous_address(args.bootstrap, len(job.topology.hosts))
-    return start(command, job_environment(job), notes, address, job.topology.ranks)
+    return start(command, environment, notes, address, job.topology.ranks)
 
 
 def start(

@@ -55,7 +55,8 @@ def run_environment(
                 f"{table}: tuccl's interpreter runs a table's own programs in its own order: "
                 "expected a table of programs, without --dialect, --scheduler or --prefer"
             )
-        return _interpreter_variables(table, loaded.lookup.signature)
+        values, notes = interpreter_variables(table)
+        return {**values, "TUCCL_SIGNATURE": loaded.lookup.signature}, notes
     dialect = dialect or tuned_for
     if (why := _refusal(table, tuned_for, dialect, scheduler, prefer)) is not None:
         raise InputError(f"{table}: {why}")
@@ -124,12 +125,19 @@ def _msccl_environment(
     return values, tuple(notes)
 
 
-def _interpreter_variables(table: Path, signature: str) -> tuple[dict[str, str], tuple[str, ...]]:
+def interpreter_variables(table: Path) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the variables that put tuccl's library in NCCL's place, and notes on them.
+
+    Args:
+        table: The folder of a table or of a job's tables.
+
+    Raises:
+        Unavailable: that library was not built here.
+    """
     library, others = nccl_library(), os.environ.get("LD_PRELOAD", "")
     values = {
         "LD_PRELOAD": f"{library}:{others}" if others else str(library),
         "TUCCL_TABLE": str(table.resolve()),
-        "TUCCL_SIGNATURE": signature,
     }
     notes = (
         f"every host of the job must see {table.resolve()} and {library}",

@@ -68,7 +68,8 @@ def test_what_cannot_be_run_is_reported(job: Path, folder: Path, tuccl: Tuccl) -
         assert ran.code == 2 and ran.err.count("\n") == 1, ran
         return ran.err
 
-    assert "--cuda: not with a job's tables" in refused(job, "--cuda")
+    assert "--scheduler: not with a job's tables" in refused(job, "--scheduler")
+    assert "dialect nccl; NCCL's tuner loads" in refused(job, "--cuda")
     assert "the ranks of a job's groups have to meet" in refused(job, "--bootstrap", "none")
     other = shutil.copytree(job, folder / "other")
     (other / "members.txt").write_text("tuccl-members 1\n")
@@ -77,3 +78,19 @@ def test_what_cannot_be_run_is_reported(job: Path, folder: Path, tuccl: Tuccl) -
     layout = ("tune", str(folder / "t.json"), "--layout", "tp=2", "--budget", "2")
     assert tuccl(*layout, "-c", "tp:allgather", "-s", "1M", "-o", str(programs)).code == 0
     assert "loads a job's tables of dialect nccl" in refused(programs)
+
+
+def test_programs_run_in_nccl_s_place(
+    folder: Path, tuccl: Tuccl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library itself is tested in C++: here, what `run` hands to CMD."""
+    for name in ("libtuccl-cuda.so", "libnccl-tuccl.so"):
+        (folder / name).touch()
+    monkeypatch.setenv("TUCCL_CUDA_LIBRARY", str(folder / "libtuccl-cuda.so"))
+    job = folder / "cuda-job"
+    layout = ("tune", str(folder / "t.json"), "--layout", "tp=2", "--budget", "2")
+    assert tuccl(*layout, "-c", "tp:allgather", "-s", "1M", "-o", str(job)).code == 0
+    show = 'echo "$LD_PRELOAD $TUCCL_TABLE ${TUCCL_BOOTSTRAP:+meet}"'
+    ran = tuccl("run", "--table", str(job), "--cuda", "--", "sh", "-c", show)
+    assert ran.code == 0
+    assert f"{folder / 'libnccl-tuccl.so'} {job} meet" in ran.out.splitlines()
