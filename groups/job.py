@@ -13,8 +13,9 @@ import msgspec
 from tuccl.errors import InputError
 from tuccl.files import decode_reason, printable_path, read_bounded, write_file
 from tuccl.groups.layout import ProcessGroups
+from tuccl.program import DIALECTS
 from tuccl.runtime import Table, load_table
-from tuccl.runtime.jobs.launch import interpreter_variables
+from tuccl.runtime.jobs.launch import channel_variables, interpreter_variables
 from tuccl.runtime.jobs.plugins import plugin_path
 from tuccl.runtime.table.store import TEXT_NAME
 from tuccl.topology import Topology, decode_topology, encode_topology
@@ -153,36 +154,40 @@ def save_job(job: JobTables) -> None:
 
 
 def members_text(job: JobTables) -> bytes:
-    """Return the groups of a job with their tables as text, one a line, for tuccl's plugins."""
+    """Return the groups of a job as text for tuccl's plugins: a line each, its table or none."""
     lines: dict[tuple[int, ...], str] = {}
     for entry, group in job.of_groups():
         text = read_bounded(job.place(entry) / TEXT_NAME, _MOST_BYTES)
         checksum = text.split()[-1].decode()
         ranks = " ".join(map(str, group))
         lines.setdefault(group, f"group {entry.table} {checksum} {ranks}\n")
+    for group in (group for kind in job.groups.kinds for group in kind.groups):
+        lines.setdefault(group, f"group - - {' '.join(map(str, group))}\n")
     head = f"tuccl-members 1\njob {job.groups.ranks} {len(lines)}\n"
     body = (head + "".join(lines.values())).encode()
     return body + f"end {hashlib.sha256(body).hexdigest()}\n".encode()
 
 
 def job_environment(job: JobTables, *, cuda: bool = False) -> dict[str, str]:
-    """Return the variables by which each communicator gets its group's table.
+    """Return the variables by which communicators get their groups' tables.
 
-    NCCL's tuner plugin reads tables of NCCL's own choices, tuccl's library in NCCL's place
-    (``cuda``) those of programs.
+    NCCL's tuner plugin reads tables of NCCL's own choices. Those of programs are read by tuccl's
+    library in NCCL's place (``cuda``) or by its MSCCL scheduler, which knows no more of a
+    communicator than how many ranks it has.
 
     Raises:
         InputError: a table is damaged, or not for what would read it.
         Unavailable: this installation was built without the plugins, or without that library.
     """
-    for entry in job.entries:
-        dialect = job.table(entry).lookup.dialect
-        if dialect == "mscclpp" or (dialect == "nccl") == cuda:
-            raise InputError(
-                f"{printable_path(job.place(entry))}: a table of dialect {dialect}; NCCL's tuner "
-                "loads a job's tables of dialect nccl (tuccl tune --dialect nccl), --cuda and "
-                "tuccl.torch those of programs"
-            )
+    tables = [job.table(entry) for entry in job.entries]
+    dialects = {table.lookup.dialect for table in tables}
+    able = DIALECTS if cuda else ("nccl", "executor")
+    if len(dialects) != 1 or not dialects <= set(able):
+        raise InputError(
+            f"{printable_path(job.folder)}: tables of dialect {', '.join(sorted(dialects))}; "
+            f"expected one of {', '.join(able)} (tuccl tune --dialect)"
+            + ("" if cuda else ", which NCCL's tuner and MSCCL's scheduler load, or --cuda")
+        )
     text = read_bounded(job.folder / MEMBERS_NAME, _MOST_BYTES)
     if text != members_text(job):
         raise InputError(
@@ -191,9 +196,19 @@ def job_environment(job: JobTables, *, cuda: bool = False) -> dict[str, str]:
         )
     if cuda:
         return interpreter_variables(job.folder)[0]
-    return {
+    plugins: dict[str, str] = {
         "NCCL_TUNER_PLUGIN": str(plugin_path("tuner")),
         "NCCL_PROFILER_PLUGIN": str(plugin_path("profiler")),
+    }
+    if dialects == {"executor"}:
+        channels = max((p.nchannels for t in tables for p in t.programs.values()), default=0)
+        plugins = {
+            "NCCL_MSCCL_ENABLE": "1",
+            "MSCCL_SCHEDULER": str(plugin_path("scheduler")),
+            **channel_variables(channels, "executor"),
+        }
+    return {
+        **plugins,
         "TUCCL_TABLE": str(job.folder.resolve()),
         "TUCCL_TABLE_SHA256": text.split()[-1].decode(),
     }

@@ -27,7 +27,7 @@ from tuccl.runtime.jobs import (
     shell_block,
     table_for,
 )
-from tuccl.runtime.jobs.launch import window_notes
+from tuccl.runtime.jobs.launch import scheduler_notes, window_notes
 from tuccl.runtime.probing import read_transports
 from tuccl.runtime.table import in_use
 from tuccl.runtime.table.context import JobContext
@@ -228,7 +228,7 @@ def run_with_table(args: argparse.Namespace, command: list[str], stored: Table) 
 
 def run_job(args: argparse.Namespace, command: list[str], now: Topology | None) -> int:
     """Start the command so that each communicator of NCCL gets the table of its members."""
-    names = ("elastic", "hosts", "dialect", "scheduler", "prefer", "context", "explore")
+    names = ("elastic", "hosts", "dialect", "prefer", "context", "explore")
     if others := [name for name in names if getattr(args, name)]:
         raise InputError(f"--{others[0]}: not with a job's tables ({args.table})")
     if args.bootstrap == "none":
@@ -239,14 +239,22 @@ def run_job(args: argparse.Namespace, command: list[str], now: Topology | None) 
         warn(["CMD runs without the tables, on the runtime's defaults; run `tuccl tune` again"])
         return run_command(command, {}, without=LEFT_OVER)
     environment = job_environment(job, cuda=args.cuda)
-    notes = [f"every host of the job must see {job.folder.resolve()}"]
-    if args.cuda:
-        notes.append("groups are those of the ranks that their launcher numbers, and of splits")
-    else:
-        notes.append(
-            "a group's table needs NCCL 2.27 or later, and ranks as its launcher numbers them"
+    by_scheduler = "MSCCL_SCHEDULER" in environment
+    if args.scheduler and not by_scheduler:
+        raise InputError("--scheduler: expected a job's tables of dialect executor, without --cuda")
+    notes: tuple[str, ...] = (f"every host of the job must see {job.folder.resolve()}",)
+    if by_scheduler:
+        notes = (
+            *scheduler_notes(job.folder),
+            "where groups of as many ranks differ in tables, calls are NCCL's, and rank 0 says so",
         )
-        notes += window_notes(os.environ)
+    elif args.cuda:
+        notes += ("ranks are as the launcher or the communicator of all of them numbers them",)
+    else:
+        notes += (
+            "a group's table needs NCCL 2.27 or later, and ranks as its launcher numbers them",
+            *window_notes(os.environ),
+        )
     address = rendezvous_address(args.bootstrap, len(job.topology.hosts))
     return start(command, environment, notes, address, job.topology.ranks)
 

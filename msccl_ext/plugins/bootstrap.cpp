@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <atomic>
 #include <iterator>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <sstream>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -204,7 +206,7 @@ GroupAgreement agree_for_communicator(std::uint64_t communicator, int ranks, Loa
                   exploration, log, communicator);
 }
 
-GroupAgreement agree_for_job(const char* plugin, LoadedTable loaded, const Log& log) {
+GroupAgreement agree_for_job(const std::string& topic, LoadedTable loaded, const Log& log) {
   if (std::exchange(loaded.job, nullptr))
     loaded.refusal =
         loaded.folder +
@@ -212,24 +214,21 @@ GroupAgreement agree_for_job(const char* plugin, LoadedTable loaded, const Log& 
         "tuccl's profiler";
   if (!has_rendezvous() || loaded.folder.empty()) return without_group(std::move(loaded), log);
   static std::mutex agreeing;
-  static std::optional<Agreement> agreement;
-  static std::string folder;
+  static std::map<std::string, std::pair<Agreement, std::string>> known;  // and their folders
   const std::lock_guard lock(agreeing);
   GroupAgreement out;
-  if (!agreement) {
+  if (!known.contains(topic)) {
     const int processes = launcher_processes().value_or(0);
     if (processes == 0) {
       log.inform("the launcher does not say how many processes there are: no rank is queried");
       return without_group(std::move(loaded), log);
     }
     const int ranks = loaded.table ? loaded.table->ranks() : 0;
-    out = in_group(std::string("job ") + plugin, processes, ranks, std::move(loaded), {}, log);
-    agreement = out.agreement;
-    folder = out.folder;
+    out = in_group("job " + topic, processes, ranks, std::move(loaded), {}, log);
+    known[topic] = {out.agreement, out.folder};
     stay_loaded();
   }
-  out.agreement = *agreement;
-  out.folder = folder;
+  std::tie(out.agreement, out.folder) = known[topic];
   out.group = nullptr;
   return out;
 }

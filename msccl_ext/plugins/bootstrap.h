@@ -41,8 +41,8 @@ GroupAgreement agree_for_communicator(std::uint64_t communicator, int ranks, Loa
 
 /// The same for runtimes that do not name communicators: all processes of the job agree once, at
 /// the first communicator of each, and keep to it as long as they live, whatever they load and
-/// unload. `plugin` distinguishes this plugin's group from another's.
-GroupAgreement agree_for_job(const char* plugin, LoadedTable table, const Log&);
+/// unload. `topic` distinguishes what they agree on, once each, from the rest.
+GroupAgreement agree_for_job(const std::string& topic, LoadedTable table, const Log&);
 
 /// TUCCL_EXPLORE: one of how many calls tries another candidate; none where it is not set.
 select::Exploration exploration();

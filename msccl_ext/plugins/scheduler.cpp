@@ -118,9 +118,11 @@ std::string file_text(const std::string& path) {
 
 }  // namespace
 
-Scheduler::Scheduler(const LoadedTable& loaded, RuntimeLibrary runtime)
-    : runtime_(runtime),
-      agreement_(agree_for_job("scheduler", checked(loaded, runtime), log_)),
+TableScheduler::TableScheduler(const LoadedTable& loaded, RuntimeLibrary runtime, int ranks)
+    : is_shared_(ranks > 0),
+      runtime_(runtime),
+      agreement_(agree_for_job(is_shared_ ? "scheduler " + std::to_string(ranks) : "scheduler",
+                               checked(loaded, runtime), log_)),
       table_(agreement_.agreement.table) {
   if (!table_) return;
   selector_ = agreement_.agreement.selector();
@@ -130,7 +132,7 @@ Scheduler::Scheduler(const LoadedTable& loaded, RuntimeLibrary runtime)
               std::to_string(table_->ranks()) + " ranks");
 }
 
-Scheduler::~Scheduler() {
+TableScheduler::~TableScheduler() {
   for (auto& rank : by_rank_) {
     const Loaded* loaded = rank.load();
     if (loaded == nullptr) continue;
@@ -142,7 +144,7 @@ Scheduler::~Scheduler() {
 
 /// A candidate's size limit was proven with the buffer it was tuned with: where the process has
 /// another, its program is proven again.
-void Scheduler::prove() {
+void TableScheduler::prove() {
   const select::Table& table = *table_;
   std::map<std::pair<std::uint32_t, int>, std::int64_t> proven;
   const auto limit = [&](const select::CandidateRecord& c, int root) {
@@ -160,7 +162,8 @@ void Scheduler::prove() {
     }
 }
 
-std::int64_t Scheduler::proven_bytes(const std::string& path, int root, std::int64_t buffer) const {
+std::int64_t TableScheduler::proven_bytes(const std::string& path, int root,
+                                          std::int64_t buffer) const {
   try {
     return max_safe_bytes(parse_xml(file_text(path), path), table_->dialect(), root, buffer);
   } catch (const Error& error) {
@@ -170,12 +173,12 @@ std::int64_t Scheduler::proven_bytes(const std::string& path, int root, std::int
   }
 }
 
-std::string Scheduler::path_of(std::uint32_t program) const {
+std::string TableScheduler::path_of(std::uint32_t program) const {
   const select::Table& table = *table_;
   return agreement_.folder + "/" + std::string(table.programs()[program].path);
 }
 
-void Scheduler::select(abi::MscclParameters& call) noexcept {
+void TableScheduler::select(abi::MscclParameters& call) noexcept {
   call.scheduled = false;
   if (!table_) return;
   const std::int64_t element = element_bytes(call.datatype);
@@ -201,17 +204,18 @@ void Scheduler::select(abi::MscclParameters& call) noexcept {
   call.scheduled = true;
 }
 
-bool Scheduler::usable(const select::CandidateRecord& candidate, std::int64_t nbytes,
-                       bool rooted) const {
+bool TableScheduler::usable(const select::CandidateRecord& candidate, std::int64_t nbytes,
+                            bool rooted) const {
   const auto index = static_cast<std::size_t>(&candidate - table_->candidates().data());
   const std::int64_t safe = safe_bytes_[index];
-  // Between hosts kernel and proxy count the slots of a broadcast or reduce differently.
-  const bool hangs = candidate.protocol == Protocol::kSimple && table_->hosts() > 1;
+  // Between hosts kernel and proxy count the slots of a broadcast or reduce differently. A job may
+  // have communicators of as many ranks beside its groups, over hosts.
+  const bool hangs = candidate.protocol == Protocol::kSimple && (is_shared_ || table_->hosts() > 1);
   return safe != kUnsafe && (safe == 0 || nbytes <= safe) &&
          (!rooted || (candidate.placements == 3 && !hangs));
 }
 
-const Scheduler::Loaded* Scheduler::loaded(int rank) noexcept {
+const TableScheduler::Loaded* TableScheduler::loaded(int rank) noexcept {
   if (static_cast<std::size_t>(rank) >= kMostRanks) return nullptr;
   if (const Loaded* known =
           by_rank_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire))
@@ -226,7 +230,7 @@ const Scheduler::Loaded* Scheduler::loaded(int rank) noexcept {
 /// All programs at once, at a rank's first call: later ones, which may be captured in a graph, load
 /// nothing. What fails to load leaves the rank without any: half a table would choose otherwise
 /// than the other ranks.
-const Scheduler::Loaded* Scheduler::load(int rank) {
+const TableScheduler::Loaded* TableScheduler::load(int rank) {
   const std::lock_guard lock(loading_);
   auto& place = by_rank_[static_cast<std::size_t>(rank)];
   if (const Loaded* known = place.load(std::memory_order_acquire)) return known;
@@ -243,6 +247,45 @@ const Scheduler::Loaded* Scheduler::load(int rank) {
   }
   place.store(loaded.get(), std::memory_order_release);
   return loaded.release();
+}
+
+Scheduler::Scheduler(const LoadedTable& loaded, RuntimeLibrary runtime) {
+  if (!loaded.job) {
+    by_ranks_.try_emplace(0, loaded, runtime, 0);
+    return;
+  }
+  try {
+    open_job(loaded, runtime, select::rank_in_job(*loaded.job, loaded.folder));
+  } catch (const InputError& error) {
+    log_.warn(std::string(error.what()) + "; NCCL's own choices are used");
+  }
+}
+
+/// A table for each number of ranks whose groups share one; rank 0 says which do not.
+void Scheduler::open_job(const LoadedTable& loaded, const RuntimeLibrary& runtime, int rank) {
+  std::string left;
+  for (const auto& [ranks, shared] : loaded.job->by_ranks())
+    if (shared.record != nullptr)
+      by_ranks_.try_emplace(ranks, table_of_group(loaded, *shared.record), runtime, ranks);
+    else
+      left +=
+          (left.empty() ? "" : ", ") + std::to_string(ranks) + " ranks (" + shared.difference + ")";
+  if (left.empty()) return;
+  static Once said;  // every communicator opens the plugin
+  const std::string text = loaded.folder +
+                           ": left to NCCL, since MSCCL does not say which group "
+                           "calls: groups of " +
+                           left;
+  rank == 0 && said.first() ? log_.warn(text) : log_.inform(text);
+}
+
+void Scheduler::select(abi::MscclParameters& call) noexcept {
+  auto at = by_ranks_.find(call.ranks);
+  if (at == by_ranks_.end()) at = by_ranks_.find(0);
+  if (at == by_ranks_.end())
+    call.scheduled = false;
+  else
+    at->second.select(call);
 }
 
 }  // namespace tuccl::plugin

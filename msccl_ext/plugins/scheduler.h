@@ -1,6 +1,7 @@
 #pragma once
 #include <array>
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -14,15 +15,15 @@
 
 namespace tuccl::plugin {
 
-/// Chooses MSCCL programs for the calls of this process. A communicator is not distinguished from
-/// another with as many ranks, and calls cannot be counted: so nothing is tried out here.
-class Scheduler {
+/// The programs of one table, for the calls of communicators of as many ranks.
+class TableScheduler {
  public:
-  Scheduler(const LoadedTable& loaded, RuntimeLibrary runtime);
+  /// All processes of the job agree on the table. `ranks`: of a job's groups that share it, or 0.
+  TableScheduler(const LoadedTable& loaded, RuntimeLibrary runtime, int ranks);
   /// Takes back what was loaded.
-  ~Scheduler();
-  Scheduler(const Scheduler&) = delete;
-  Scheduler& operator=(const Scheduler&) = delete;
+  ~TableScheduler();
+  TableScheduler(const TableScheduler&) = delete;
+  TableScheduler& operator=(const TableScheduler&) = delete;
 
   /// Whether to run a program, and its handle; fills in the answer of `call`.
   void select(abi::MscclParameters& call) noexcept;
@@ -44,7 +45,7 @@ class Scheduler {
   static constexpr std::size_t kMostRanks = 4096;
 
   Log log_;
-  Once said_mixed_;
+  const bool is_shared_;  ///< By groups of a job.
   RuntimeLibrary runtime_;
   GroupAgreement agreement_;
   std::shared_ptr<const select::Table> table_;  ///< Null where there is none to use.
@@ -54,6 +55,23 @@ class Scheduler {
   std::vector<std::int64_t> safe_bytes_;
   std::mutex loading_;
   std::array<std::atomic<const Loaded*>, kMostRanks> by_rank_{};
+};
+
+/// Chooses MSCCL programs for the calls of this process. A communicator is not distinguished from
+/// another with as many ranks, and calls cannot be counted: so nothing is tried out here, and of a
+/// job's tables those count that all groups of as many ranks share.
+class Scheduler {
+ public:
+  Scheduler(const LoadedTable& loaded, RuntimeLibrary runtime);
+
+  /// Whether to run a program, and its handle; fills in the answer of `call`.
+  void select(abi::MscclParameters& call) noexcept;
+
+ private:
+  void open_job(const LoadedTable& loaded, const RuntimeLibrary& runtime, int rank);
+
+  Log log_;
+  std::map<int, TableScheduler> by_ranks_;  ///< By the number of a communicator's ranks; 0: any.
 };
 
 }  // namespace tuccl::plugin

@@ -264,6 +264,26 @@ void time_start_up() {
               kRanks, with, slowest_ms());
 }
 
+/// For who knows of a group how many ranks it has; a group without a table is another one.
+void numbers_of_ranks_share_a_table_or_none() {
+  const std::string a = "group a " + std::string(64, 'a') + " ", same = "group b" + a.substr(7);
+  const std::string other = "group c " + std::string(64, 'c') + " ", none = "group - - ";
+  const auto shared = [&](const std::vector<std::string>& groups) {
+    std::string body = members_header(8, groups.size());
+    for (const std::string& group : groups) body += group + "\n";
+    const auto job = select::JobTables::parse(with_checksum(body), "members.txt");
+    CHECK(job->find({6, 7}) == nullptr);
+    std::string out;
+    for (const auto& [ranks, one] : job->by_ranks())
+      out += std::to_string(ranks) + " " + (one.record ? one.record->table : one.difference) + ";";
+    return out;
+  };
+  CHECK(shared({a + "0 1", same + "2 3", other + "0 1 2"}) == "2 a;3 c;");
+  CHECK(shared({a + "0 1", other + "2 3", a + "4 5"}) == "2 their tables differ;");
+  CHECK(shared({a + "0 1", none + "2 3", a + "4 5"}) == "2 some have no table;");
+  CHECK(shared({none + "0 1", a + "2 3", none + "6 7", none + "5"}) == "2 some have no table;");
+}
+
 void damaged_members_are_refused() {
   const auto reason = [](const std::string& body) -> std::string {
     try {
@@ -299,6 +319,7 @@ int main(int argc, char** argv) {
   if (argc == 2 && std::string(argv[1]) == "start-up") return time_start_up(), 0;
   if (argc == 1) {
     damaged_members_are_refused();
+    numbers_of_ranks_share_a_table_or_none();
     groups_of_a_job_have_their_own_tables();
     a_rank_of_a_job_that_differs_leaves_all_with_the_default();
   }

@@ -219,6 +219,38 @@ void a_broadcast_between_hosts_is_not_run_under_simple() {
     }
 }
 
+/// Of a job a communicator of as many ranks may lie over hosts, whatever the table's groups do.
+void a_broadcast_of_a_job_is_not_run_under_simple() {
+  setenv("RANK", "1", 1);
+  for (const bool simple : {false, true}) {
+    std::string line = program_line(kPrograms[3], 3, kPrograms[3], 5, "4 1 1 0");
+    if (simple) line.replace(line.find("LL 2 256 524288"), 15, "Simple 2 512 4194304");
+    const std::string table = with_checksum(
+        header(2) + entry_line("allreduce any plain any -", "0 -", 2) + line + default_line(9) +
+        entry_line("broadcast any none any 2", "0 -", 2) + line + default_line(9));
+    const Folder folder("");
+    std::filesystem::create_directories(folder.path("tables/g/algorithms"));
+    folder.write("tables/g/table.txt", table);
+    folder.write("tables/g/algorithms/p3.xml", kPrograms[3]);
+    folder.write("members.txt",
+                 with_checksum(members_header(8, 2) + group_line("g", table, {0, 1, 2, 3}) +
+                               group_line("g", table, {4, 5, 6, 7})));
+    const SchedulerHost host(TUCCL_SCHEDULER);
+    host.init();
+    SchedulerCall call = allreduce(1024);
+    CHECK(chosen(host, call) == "3");
+    call.function = abi::kMscclBroadcast;
+    call.root = 2;
+    CHECK(chosen(host, call) == (simple ? "-" : "3"));
+    call = allreduce(1024);
+    call.ranks = 8;
+    CHECK(chosen(host, call) == "-");
+    host.teardown();
+    CHECK(fake_runtime().loaded.empty());
+  }
+  unsetenv("RANK");
+}
+
 /// A rank that lacks one program uses none, whatever else it could load; nothing stays loaded.
 void a_program_that_does_not_load_takes_the_table_with_it() {
   const Folder folder(programs_table());
@@ -380,6 +412,7 @@ int main() {
   the_whole_array_is_divided();
   all_ranks_of_a_rooted_call_answer_alike();
   a_broadcast_between_hosts_is_not_run_under_simple();
+  a_broadcast_of_a_job_is_not_run_under_simple();
   runtimes_that_never_connect_are_refused_with_one_line();
   a_program_that_does_not_load_takes_the_table_with_it();
   bad_tables_are_refused_whole();

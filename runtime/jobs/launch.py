@@ -115,7 +115,7 @@ def _msccl_environment(
         values |= tuner_variables(lookup)
     if scheduler:
         del values["MSCCL_ALGO_DIR"]
-        return values | plugin_environment(table), _scheduler_notes(table)
+        return values | plugin_environment(table), scheduler_notes(table)
     notes = [*exported.notes, f"every host of the job must see {folder}"]
     if not exported.files:
         nothing = f"nothing to load: the table gives {dialect} no program"
@@ -177,7 +177,8 @@ def window_notes(environment: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _scheduler_notes(table: Path) -> tuple[str, ...]:
+def scheduler_notes(table: Path) -> tuple[str, ...]:
+    """Return what tuccl's MSCCL scheduler needs, to load the table or the job's tables."""
     return (
         f"every host of the job must see {table.resolve()} and {plugin_path('scheduler').parent}",
         "the scheduler serves the executor's releases for NCCL 2.17 to 2.19",

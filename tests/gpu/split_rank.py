@@ -55,25 +55,25 @@ def main(unique_id: str, rank: int, job: str) -> None:
         assert world.table is None
         assert not world.all_reduce(at(mine), at(out), out.size, "int32")
         tp, dp = part(world, rank // 4, rank), part(world, rank % 4, rank)
-        assert (name(tp), name(dp)) == ("tp-0", "dp-0")
+        assert (name(tp), name(dp)) == ("tp", "dp")
         check_both_at_once(tp, dp, rank)
 
         # Another order is another group of the job; a split of it finds the members again.
         turned = part(world, rank // 4, -rank)
         assert name(turned) == "none" and not turned.all_reduce(at(mine), at(out), EACH, "int32")
         back = part(turned, 0, rank)
-        assert name(back) == "tp-0"
+        assert name(back) == "tp"
         assert back.all_gather(at(mine), at(out), EACH, "int32")
         own = [given(r)[:EACH] for r in range(rank // 4 * 4, rank // 4 * 4 + 4)]
         assert (out == np.concatenate(own)).all()
         ordered = part(turned, 0, 0)  # equal keys: the order there
-        assert name(ordered) == "none" and name(part(ordered, 0, rank)) == "tp-0"
+        assert name(ordered) == "none" and name(part(ordered, 0, rank)) == "tp"
 
         wrong = part(world, rank // 2, rank)  # as many ranks as a dp group
         assert name(wrong) == "none" and not wrong.all_reduce(at(mine), at(out), 2, "int32")
         half = world.split(0 if rank < 4 else None, rank)
         assert (half is None) == (rank >= 4)
-        assert half is None or name(half) == "tp-0"
+        assert half is None or name(half) == "tp"
 
         try:
             world.split(-3 if rank == 5 else 0)

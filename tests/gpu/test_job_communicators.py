@@ -36,14 +36,12 @@ def host_form(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A job of two hosts of four GPUs, with a table for each kind of group."""
-    folder = tmp_path_factory.mktemp("job")
-    groups, entries = megatron_groups("tp=4", 8), []
-    for kind, hosts, each in (("tp", 1, 4), ("dp", 2, 1)):
+def write_job(folder: Path, layout: str, *kinds: tuple[str, int, int]) -> Path:
+    """Save a job of two hosts of four GPUs; of a kind: its groups' hosts, and ranks on each."""
+    groups, entries = megatron_groups(layout, 8), []
+    for kind, hosts, each in kinds:
         place = write_table(
-            folder / "tables" / f"{kind}-0", hosts, each, collectives=("allreduce", "allgather")
+            folder / "tables" / kind, hosts, each, collectives=("allreduce", "allgather")
         )
         entries.append(
             JobEntry(
@@ -56,6 +54,11 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
     save_job(JobTables(folder, groups, machine(2, 4), tuple(entries)))
     return folder
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_job(tmp_path_factory.mktemp("job"), "tp=4", ("tp", 1, 4), ("dp", 2, 1))
 
 
 def outputs(commands: Sequence[Sequence[str]], **variables: Sequence[str]) -> list[str]:
@@ -91,7 +94,7 @@ def test_a_communicator_of_some_ranks_is_numbered_by_the_launcher(job: Path) -> 
         commands = [["-c", ROOT, unique_id, str(place), str(job)] for place in (0, 1)]
         return outputs(commands, RANK=list(ranks), WORLD_SIZE=[world] * 2)
 
-    assert tables(("1", "5")) == ["dp-0", "dp-0"]
+    assert tables(("1", "5")) == ["dp", "dp"]
     assert tables(("5", "1")) == ["none", "none"]
     for ranks, world, why in (
         (("", "5"), "8", "the launcher does not say which rank this is"),

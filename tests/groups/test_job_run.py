@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Tuccl
+from tests.gpu.test_job_communicators import write_job
 from tuccl.cli import main
 from tuccl.groups.job import load_job
 from tuccl.runtime.jobs.plugins import plugin_path
@@ -68,16 +69,17 @@ def test_what_cannot_be_run_is_reported(job: Path, folder: Path, tuccl: Tuccl) -
         assert ran.code == 2 and ran.err.count("\n") == 1, ran
         return ran.err
 
-    assert "--scheduler: not with a job's tables" in refused(job, "--scheduler")
-    assert "dialect nccl; NCCL's tuner loads" in refused(job, "--cuda")
+    assert "--scheduler: expected a job's tables of dialect executor" in refused(job, "--scheduler")
+    assert "tables of dialect nccl; expected one of executor" in refused(job, "--cuda")
     assert "the ranks of a job's groups have to meet" in refused(job, "--bootstrap", "none")
     other = shutil.copytree(job, folder / "other")
     (other / "members.txt").write_text("tuccl-members 1\n")
     assert "not of this job's tables; tune the job again" in refused(other)
-    programs = folder / "programs"
-    layout = ("tune", str(folder / "t.json"), "--layout", "tp=2", "--budget", "2")
-    assert tuccl(*layout, "-c", "tp:allgather", "-s", "1M", "-o", str(programs)).code == 0
-    assert "loads a job's tables of dialect nccl" in refused(programs)
+    fork = folder / "fork"
+    words = ("-c", "tp:allgather", "-s", "1M", "--budget", "2", "--dialect", "fork")
+    layout = ("tune", str(folder / "t.json"), "--layout", "tp=2", "-o", str(fork))
+    assert tuccl(*layout, *words).code == 0
+    assert "tables of dialect fork; expected one of nccl, executor" in refused(fork)
 
 
 def test_programs_run_in_nccl_s_place(
@@ -94,3 +96,40 @@ def test_programs_run_in_nccl_s_place(
     ran = tuccl("run", "--table", str(job), "--cuda", "--", "sh", "-c", show)
     assert ran.code == 0
     assert f"{folder / 'libnccl-tuccl.so'} {job} meet" in ran.out.splitlines()
+
+
+def test_msccl_s_scheduler_has_a_table_for_a_number_of_ranks_that_all_groups_share(
+    folder: Path, tuccl: Tuccl
+) -> None:
+    host = shlex.quote(str(plugin_path("scheduler").with_name("tuccl-plugin-host")))
+    plugin = shlex.quote(str(plugin_path("scheduler")))
+    script = f"""
+        for rank in 0 1 2 3 4 5 6 7; do
+            for ranks in 4 2 8; do
+                echo allgather 65536 4 sum 0 out-of-place 0 |
+                    RANK=$rank WORLD_SIZE=8 {host} scheduler {plugin} 21903 $ranks |
+                    sed "s/^/$ranks /"
+            done &
+        done; wait"""
+
+    def chosen(layout: str, *kinds: tuple[str, int, int]) -> tuple[dict[str, set[str]], str]:
+        job = write_job(folder / "-".join([layout, *(kind for kind, *_ in kinds)]), layout, *kinds)
+        ran = tuccl("run", "--table", str(job), "--", "sh", "-c", script)
+        found: dict[str, set[str]] = {}
+        for line in filter(lambda line: line[:2] in ("4 ", "2 ", "8 "), ran.out.splitlines()):
+            ranks, path = line.split(" ", 1)
+            found.setdefault(ranks, set()).add(Path(path).parts[-3] if path != "-" else path)
+        return found, ran.err
+
+    found, said = chosen("tp=4", ("tp", 1, 4), ("dp", 2, 1))
+    assert found == {"4": {"tp"}, "2": {"dp"}, "8": {"-"}}, said
+    assert "left to NCCL" not in said
+    four = ("tp=4,pp=2", ("tp", 1, 4))  # each group of pp is of two ranks
+    assert chosen(*four)[0] == {"4": {"tp"}, "2": {"-"}, "8": {"-"}}
+    pairs = ("tp", 1, 2), ("dp", 1, 2), ("pp", 2, 1)
+    found, said = chosen("tp=2,pp=2", *pairs[:2])
+    assert found == {"4": {"-"}, "2": {"-"}, "8": {"-"}}, said
+    assert said.count("groups of 2 ranks (some have no table)") == 3  # by rank 0, once a process
+    found, said = chosen("tp=2,pp=2", *pairs)
+    assert found == {"4": {"-"}, "2": {"-"}, "8": {"-"}}, said
+    assert said.count("groups of 2 ranks (their tables differ)") == 3

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,12 @@ class JobTables {
     std::array<std::uint8_t, 32> sha256;  ///< Of its table.txt.
   };
 
+  /// What all groups of one number of ranks have, for who does not know which one it is in.
+  struct Shared {
+    const Record* record = nullptr;  ///< Of one table, in one place of several; or null.
+    std::string difference;          ///< Why there is none.
+  };
+
   /// What the bytes of a members.txt say. Throws InputError with one line that names `where`.
   static std::shared_ptr<const JobTables> parse(std::string_view text, std::string_view where);
 
@@ -30,13 +37,16 @@ class JobTables {
   /// That of the group with these ranks of the job in this order; null where it has none.
   const Record* find(const std::vector<int>& members) const;
 
+  /// By number of ranks, from 2 on.
+  std::map<int, Shared> by_ranks() const;
+
   int ranks() const { return ranks_; }
   const std::array<std::uint8_t, 32>& sha256() const { return sha256_; }
 
  private:
   int ranks_ = 0;
   std::array<std::uint8_t, 32> sha256_{};
-  std::map<std::vector<int>, Record> groups_;
+  std::map<std::vector<int>, std::optional<Record>> groups_;  ///< Those without a table too.
 };
 
 /// The folder of a job's table.

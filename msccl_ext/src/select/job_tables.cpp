@@ -14,6 +14,7 @@ namespace tuccl::select {
 namespace {
 
 constexpr const char* kMembersName = "members.txt";
+constexpr const char* kNoTable = "-";
 constexpr std::int64_t kMostRanks = 1 << 20;
 constexpr std::int64_t kMostGroups = 1 << 24;
 
@@ -45,8 +46,10 @@ std::shared_ptr<const JobTables> JobTables::parse(std::string_view text, std::st
   for (std::int64_t i = 0; i < groups; ++i) {
     Line line = lines.next();
     line.word("group");
-    Record record{std::string(line.field("table")), line.digest(line.field("checksum"))};
-    if (!is_folder_name(record.table)) line.fail("table: expected the name of a folder");
+    std::optional<Record> record;
+    const std::string table(line.field("table")), checksum(line.field("checksum"));
+    if (table != kNoTable || checksum != kNoTable) record = Record{table, line.digest(checksum)};
+    if (!is_folder_name(table)) line.fail("table: expected the name of a folder");
     if (!out->groups_.try_emplace(read_members(line, out->ranks_), std::move(record)).second)
       line.fail("a group twice");
   }
@@ -64,7 +67,23 @@ std::shared_ptr<const JobTables> JobTables::load(const std::string& path) {
 
 const JobTables::Record* JobTables::find(const std::vector<int>& members) const {
   const auto found = groups_.find(members);
-  return found == groups_.end() ? nullptr : &found->second;
+  return found == groups_.end() || !found->second ? nullptr : &*found->second;
+}
+
+std::map<int, JobTables::Shared> JobTables::by_ranks() const {
+  std::map<int, Shared> out;
+  for (const auto& [members, record] : groups_) {
+    if (members.size() < 2) continue;
+    const auto [at, is_first] = out.try_emplace(static_cast<int>(members.size()));
+    Shared& shared = at->second;
+    if (!record)
+      shared = {nullptr, "some have no table"};
+    else if (is_first)
+      shared.record = &*record;
+    else if (shared.record != nullptr && shared.record->sha256 != record->sha256)
+      shared = {nullptr, "their tables differ"};
+  }
+  return out;
 }
 
 std::string table_folder(const std::string& job, const JobTables::Record& record) {
