@@ -37,7 +37,7 @@ class MeasuredCall(msgspec.Struct, frozen=True):
 
 
 class MeasuredGroups(msgspec.Struct, frozen=True):
-    """What the ranks do.
+    """Groups with the calls that ranks time.
 
     Attributes:
         groups: All groups.
