@@ -23,8 +23,8 @@ from tuccl.units import parse_size
 _MOST_SHOWN = 8  # ranks of a group
 
 
-def add_layout(parser: argparse.ArgumentParser, *, required: bool) -> None:
-    """Add the arguments that name a job's groups."""
+def add_layout(parser: argparse.ArgumentParser, *, required: bool, traces: bool = True) -> None:
+    """Add the arguments that name a job's groups, ``--trace`` only if ``traces``."""
     group = parser.add_argument_group("the process groups of a job")
     source = group.add_mutually_exclusive_group(required=required)
     source.add_argument(
@@ -34,11 +34,14 @@ def add_layout(parser: argparse.ArgumentParser, *, required: bool) -> None:
         "--mesh", metavar="M", help="PyTorch's DeviceMesh, as dp=4,tp=8: the last is fastest"
     )
     source.add_argument("--groups", metavar="FILE", help="a file that -o has written")
-    source.add_argument(
-        "--trace",
-        metavar="FILE,...",
-        help="PyTorch execution traces of the job, of all ranks whose groups matter",
-    )
+    parser.set_defaults(job_traces=None)
+    if traces:
+        source.add_argument(
+            "--trace",
+            dest="job_traces",
+            metavar="FILE,...",
+            help="PyTorch execution traces of the job, of all ranks whose groups matter",
+        )
     group.add_argument(
         "--order",
         metavar="AXES",
@@ -75,7 +78,7 @@ def ranks_text(ranks: Sequence[int]) -> str:
 
 def has_layout(args: argparse.Namespace) -> bool:
     """Return whether the arguments name groups."""
-    sources = args.layout, args.mesh, args.groups, args.trace
+    sources = args.layout, args.mesh, args.groups, args.job_traces
     return any(each is not None for each in sources)
 
 
@@ -85,8 +88,8 @@ def groups_of(args: argparse.Namespace, topology: Topology) -> ProcessGroups:
         return megatron_groups(args.layout, topology.ranks, args.order)
     if args.mesh is not None:
         return mesh_groups(args.mesh, topology.ranks)
-    if args.trace is not None:
-        return trace_groups(args.trace.split(","), topology.ranks)
+    if args.job_traces is not None:
+        return trace_groups(args.job_traces.split(","), topology.ranks)
     job = read_groups(args.groups)
     if job.ranks != topology.ranks:
         raise InputError(f"{args.groups}: of {job.ranks} ranks; the machine has {topology.ranks}")

@@ -24,6 +24,7 @@ from tuccl.cli.arguments import (
 )
 from tuccl.cli.executors import add_executor, add_real, real_executor_of
 from tuccl.cli.iterations import add_iterate, print_iterations, print_loads
+from tuccl.cli.layouts import add_company, add_layout, groups_of, has_layout
 from tuccl.cli.output import print_json, say
 from tuccl.cli.recording import (
     add_recording,
@@ -43,6 +44,7 @@ from tuccl.runtime import (
     MSCCL_LOOP,
     NCCL_VERSION,
     SYMMETRIC_BASELINE,
+    ConfiguredProgram,
     Executor,
     Statistics,
     StepLoop,
@@ -92,6 +94,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_sizes(parser, required=False)
     add_iterate(parser)
+    add_layout(parser, required=False, traces=False)
+    add_company(parser)
     add_root(parser)
     add_knobs(parser)
     add_executor(parser)
@@ -104,6 +108,12 @@ def run(args: argparse.Namespace) -> int:
     """Time and print; 1 where a checked result was wrong."""
     warn_of_nccl(nccl_version_of(args) and args.nccl_version)
     check_recording(args)
+    if has_layout(args):
+        return bench_groups(args)
+    if args.concurrent or args.beside:
+        raise InputError(
+            "--concurrent, --beside: expected groups; add --layout, --mesh or --groups"
+        )
     if args.iterate:
         return bench_iteration(args)
     if not args.size:
@@ -119,6 +129,48 @@ def run(args: argparse.Namespace) -> int:
     for t in wrong:
         say(f"{t.nbytes} bytes: {t.timing.wrong} wrong elements; {t.timing.first_wrong}")
     return 1 if wrong else 0
+
+
+def bench_groups(args: argparse.Namespace) -> int:
+    """Simulate the program, or a baseline's choice, on all groups of a kind at once, and print."""
+    from tuccl.cli.group_times import GroupTimes, print_group_times
+    from tuccl.groups.concurrent import nccl_choice
+
+    if args.on != "sim" or args.emulate or args.cross or args.iterate or is_recorded(args):
+        raise InputError(
+            "groups: their calls are simulated; leave out --on, --emulate, --cross, --iterate, "
+            "--trace and --utilisation"
+        )
+    if args.machine or args.root or args.launch_mode != "mpi":
+        raise InputError("groups: leave out --machine, --root and --launch-mode")
+    if not args.collective or not args.size:
+        raise InputError("groups: expected -c KIND:COLLECTIVE and -s, as -c dp:allreduce -s 64M")
+    if args.baseline not in (None, "nccl"):
+        raise InputError(f"--baseline {args.baseline[:40]}: with groups only nccl")
+    topology = topology_of(args.files[-1])
+    times = GroupTimes(args, topology, groups_of(args, topology))
+    if args.baseline:
+        choosers = {"nccl": nccl_choice(args.nccl_version or NCCL_VERSION)}
+    else:
+        [collective, *others] = {collective for _, collective in times.calls}
+        if others:
+            raise InputError("-c: a program has one collective; name no other")
+        check_files(args)
+        program, knobs = checked_program(args, collective)
+        for kind, _ in times.calls:
+            if any(len(group) != program.ngpus for group in kind.groups):
+                raise InputError(
+                    f"{args.files[0]}: is for {program.ngpus} GPUs; groups of kind {kind.name} "
+                    f"have {len(kind.groups[0])}"
+                )
+        own = ConfiguredProgram(program, knobs, name=describe(program))
+        choosers = {"program": lambda part, name, nbytes: own}
+    rows = times.rows(choosers)
+    if args.json:
+        print_json({"machine": topology.name, "simulated": rows})
+    elif rows:
+        print_group_times(rows)
+    return 0 if rows else 1
 
 
 def bench_iteration(args: argparse.Namespace) -> int:
@@ -210,29 +262,54 @@ def traced_run(args: argparse.Namespace, executor: Executor, timed: Timed) -> Tr
 
 def loaded_program(args: argparse.Namespace, stack: ExitStack) -> tuple[Executor, Program, Knobs]:
     """Return the executor, the verified program in its number of instances, its knobs."""
-    from tuccl.runtime.executors.plan_sim import plan_knobs
-    from tuccl.runtime.table.programs import program_dialect
+    check_files(args)
+    executor = real_executor_of(args, topology_of(args.files[1]), stack)
+    # MSCCL on GPUs always runs a protocol with its most threads.
+    most_threads = executor.runs_nccl
+    return executor, *checked_program(
+        args, args.collective, most_threads=most_threads, plans=executor.runs_plans
+    )
 
+
+def check_files(args: argparse.Namespace) -> None:
+    """Refuse what is no program and a topology.
+
+    Raises:
+        InputError: there are more files, or fewer.
+    """
     if len(args.files) != 2:
         raise InputError(
             "expected a program and a topology: bench F.xml T, or bench --baseline nccl -c COLL T"
         )
+
+
+def checked_program(
+    args: argparse.Namespace,
+    collective: str | None,
+    *,
+    most_threads: bool = False,
+    plans: bool = False,
+) -> tuple[Program, Knobs]:
+    """Return the verified program in its number of instances, and its knobs.
+
+    Raises:
+        InputError: the file has no such program, or one that is wrong.
+    """
+    from tuccl.runtime.executors.plan_sim import plan_knobs
+    from tuccl.runtime.table.programs import program_dialect
+
     program = parse_xml(read_bytes(args.files[0]), args.files[0])
-    if args.collective and collectives_of(args.collective) != [program.collective]:
-        raise InputError(
-            f"{args.files[0]}: computes {program.collective}, not {args.collective[:40]}"
-        )
-    executor = real_executor_of(args, topology_of(args.files[1]), stack)
+    if collective and collectives_of(collective) != [program.collective]:
+        raise InputError(f"{args.files[0]}: computes {program.collective}, not {collective[:40]}")
     report = verify_program(program, program_dialect(args.dialect), root=args.root)
     if not report.ok:
         first = report.errors[0]
         raise InputError(f"{first.message} [{first.code}]; see tuccl verify {args.files[0]}")
-    # MSCCL on GPUs always runs a protocol with its most threads.
-    threads = max_threads(program.protocol, args.dialect) if executor.runs_nccl else 512
+    threads = max_threads(program.protocol, args.dialect) if most_threads else 512
     knobs = knobs_of(args, program.protocol, threads=threads)
-    if knobs.channels > 1 and not (executor.runs_plans and plan_knobs(knobs).group_size > 1):
+    if knobs.channels > 1 and not (plans and plan_knobs(knobs).group_size > 1):
         program = replicate(program, knobs.channels)
-    return executor, program, knobs
+    return program, knobs
 
 
 def bench_plan(args: argparse.Namespace, stack: ExitStack) -> tuple[Executor, str, Iterator[Timed]]:

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from itertools import permutations, product
+from itertools import permutations
 from typing import Any
 
-from tuccl.cli.arguments import (
-    add_json,
-    add_nccl_version,
-    add_sizes,
-    sizes_of,
-    topology_of,
-)
-from tuccl.cli.layouts import add_company, add_layout, beside_of, calls_of, groups_of
-from tuccl.cli.output import columns, print_json, say, warn
-from tuccl.errors import Infeasible, InputError
-from tuccl.groups.concurrent import KindCall, company_calls, nccl_choice, time_groups
+from tuccl.cli.arguments import add_json, add_nccl_version, add_sizes, topology_of
+from tuccl.cli.group_times import GroupTimes, print_group_times
+from tuccl.cli.layouts import add_company, add_layout, groups_of
+from tuccl.cli.output import columns, print_json, say
+from tuccl.errors import InputError
+from tuccl.groups.concurrent import nccl_choice
 from tuccl.groups.equivalence import group_key, group_orbits
-from tuccl.groups.layout import Kind, ProcessGroups, save_groups
+from tuccl.groups.layout import Kind, save_groups
 from tuccl.runtime import NCCL_VERSION, ConfiguredProgram
 from tuccl.topology import Topology
 from tuccl.topology.paths import channel_paths
@@ -57,80 +51,21 @@ def run(args: argparse.Namespace) -> int:
     job = groups_of(args, topology)
     if bool(args.collective) != bool(args.size):
         raise InputError("-c and -s: expected both, or none")
-    calls = calls_of(args.collective, job) if args.collective else []
-    company = company_of(args, job)
+    nccl = nccl_choice(args.nccl_version or NCCL_VERSION)
+    choosers = {"nccl": nccl, **({"tuccl": fastest_program} if args.synth else {})}
+    times = GroupTimes(args, topology, job)
     if args.output:
         save_groups(job, args.output)
-    orbits = {kind.name: group_orbits(topology, kind.groups) for kind in job.kinds}
-    facts = [kind_facts(topology, kind, orbits[kind.name]) for kind in job.kinds]
+    facts = [kind_facts(topology, kind, group_orbits(topology, kind.groups)) for kind in job.kinds]
     if not args.json:
         print_kinds(topology, facts)
-    rows = [
-        row
-        for kind, collective in calls
-        for beside in [[call for call in company if call.kind != kind.name]]
-        for row in timed(args, topology, job, kind, collective, orbits[kind.name], beside)
-    ]
-    warn(dict.fromkeys(f"bound by cuts alone: {why}" for r in rows if (why := r["why_no_flow"])))
+    rows = times.rows(choosers)
     if args.json:
         print_json({"machine": topology.name, "kinds": facts, "simulated": rows})
     elif rows:
-        print_times(rows)
-    return 0 if rows or not calls else 1
-
-
-def company_of(args: argparse.Namespace, job: ProcessGroups) -> list[KindCall]:
-    """Return the calls of --beside.
-
-    Raises:
-        InputError: --concurrent has no meaning here, or there are no calls to time beside them.
-    """
-    company = [KindCall(*call) for call in beside_of(args.beside, job)]
-    if args.concurrent not in (None, "kind", "all"):
-        raise InputError(f"--concurrent {args.concurrent[:20]}: expected kind or all")
-    if args.concurrent == "all" and not company:
-        raise InputError("--concurrent all: expected the calls of other kinds; add --beside")
-    if company and not args.collective:
-        raise InputError("--beside: expected calls that it is beside; add -c and -s")
-    return company
-
-
-def timed(
-    args: argparse.Namespace,
-    topology: Topology,
-    job: ProcessGroups,
-    kind: Kind,
-    collective: str,
-    orbits: list[list[int]],
-    beside: list[KindCall],
-) -> Iterator[dict[str, Any]]:
-    """Yield the simulated times of a call, size by size, by NCCL's choice and by programs."""
-    nccl = nccl_choice(args.nccl_version or NCCL_VERSION)
-    choosers = {"nccl": nccl, **({"tuccl": fastest_program} if args.synth else {})}
-    choices, repeats = {call.kind: nccl for call in beside}, args.concurrent == "all"
-    company = company_calls(topology, job, beside, choices, repeats=repeats)
-    for nbytes, who in product(sizes_of(args.size), choosers):
-        try:
-            found = time_groups(
-                topology, kind.groups, orbits, collective, nbytes, choosers[who], company
-            )
-        except (Infeasible, InputError) as error:
-            what = f"{kind.name}:{collective} {format_bytes(nbytes)}"
-            warn([f"{what}, {who}: not timed: {error}"])
-            continue
-        yield {
-            "kind": kind.name,
-            "collective": collective,
-            "size": nbytes,
-            "programs": who,
-            "choice": found.choice,
-            "alone_us": max(found.alone_us.values()),
-            "together_us": found.together_us,
-            "slowdown": found.slowdown,
-            "bound_us": found.bound_us,
-            "beside_us": {str(c): us for c, us in zip(beside, found.company_us, strict=True)},
-            "why_no_flow": found.bound.why_no_flow,
-        }
+        print()
+        print_group_times(rows)
+    return 0 if rows or not times.calls else 1
 
 
 def fastest_program(part: Topology, collective: str, nbytes: int) -> ConfiguredProgram:
@@ -187,20 +122,3 @@ def print_kinds(topology: Topology, facts: list[dict[str, Any]]) -> None:
         )
     ]
     print(columns(["kind", "groups", "ranks", "members of the first", "NICs", "key"], rows))
-
-
-def print_times(rows: list[dict[str, Any]]) -> None:
-    """Print the times of each call."""
-    print("\n# simulated, us: a group alone, all groups of the kind at once, and the bound on this")
-    beside = any(r["beside_us"] for r in rows)
-    table = [
-        [
-            *(r["kind"], r["collective"], format_bytes(r["size"]), r["programs"], r["choice"]),
-            *(f"{r['alone_us']:.1f}", f"{r['together_us']:.1f}", f"{r['slowdown']:.2f}"),
-            *(f"{r['bound_us']:.1f}", f"{r['bound_us'] / r['together_us']:.2f}"),
-            *([", ".join(f"{c} {us:.1f}" for c, us in r["beside_us"].items())] if beside else []),
-        ]
-        for r in rows
-    ]
-    head = ["kind", "collective", "size", "programs", "choice", "alone", "at once", "ratio"]
-    print(columns([*head, "bound", "of bound", *(["beside"] if beside else [])], table))

@@ -14,10 +14,11 @@ from tuccl.groups.concurrent import group_call, nccl_choice, time_groups
 from tuccl.groups.equivalence import group_orbits
 from tuccl.groups.executor import GroupExecutor
 from tuccl.groups.layout import megatron_groups
-from tuccl.program import Knobs
+from tuccl.program import Knobs, parse_xml
 from tuccl.runtime import ConfiguredProgram, SimExecutor
+from tuccl.runtime.executors.sim import GroupCall
 from tuccl.synth import Collective, bound, lower, msccl_default
-from tuccl.topology import Topology, join, keep_gpus, load_profile, machine_of
+from tuccl.topology import Topology, join, keep_gpus, load_profile, machine_of, save_topology
 
 
 @pytest.mark.parametrize(
@@ -251,3 +252,35 @@ def test_the_verb_prints_kinds_times_and_json(tuccl: Tuccl, tmp_path: Path) -> N
     ):
         answer = tuccl("groups", machine, *bad)
         assert answer.code == 2 and why in answer.err and answer.err.count("\n") == 1
+
+
+def test_bench_times_a_program_on_all_groups_at_once(tuccl: Tuccl, tmp_path: Path) -> None:
+    machine, pair, program = (tmp_path / name for name in ("m.json", "pair.json", "p.xml"))
+    topology = join(load_profile("v100x4"), 2)
+    tuccl("probe", "--profile", "v100x4", "--nodes", "2", "-o", machine)
+    groups = megatron_groups("tp=4", 8).kind("dp").groups
+    save_topology(keep_gpus(topology, groups[0]), pair)
+    words = ("-c", "allgather", "-s", "64M", "--method", "ring", "-o", program)
+    assert tuccl("synth", pair, *words).code == 0
+    calls = ("--layout", "tp=4", "-c", "dp:allgather", "-s", "64M", "--protocol", "Simple")
+    answer = tuccl("bench", program, machine, *calls, "--json")
+    [row] = json.loads(answer.out)["simulated"]
+    assert row["together_us"] > 1.5 * row["alone_us"]  # two groups on each NIC
+    parsed = parse_xml(program.read_bytes(), "p.xml")
+    call = (parsed, Knobs("Simple"), 1 << 26)
+    own = [GroupCall(group, *call) for group in groups]
+    assert row["together_us"] == pytest.approx(max(SimExecutor(topology).time_groups(own)))
+    shown = tuccl("bench", "--baseline", "nccl", machine, *calls[:-2])
+    assert shown.out.splitlines()[2].split()[:4] == ["dp", "allgather", "64M", "nccl"]
+    for bad, why in (
+        (("bench", program, machine, "--layout", "tp=2,pp=2", "-c", "tp:allgather"), "-s"),
+        (("bench", program, machine, *calls[:3], "dp:allreduce", *calls[4:]), "not allreduce"),
+        (("bench", program, machine, *calls[:3], "tp:allgather", *calls[4:]), "is for 2 GPUs"),
+        (("bench", program, machine, *calls, "--on", "mpi"), "their calls are simulated"),
+        (("bench", program, machine, "-s", "64M", "--concurrent", "all"), "expected groups"),
+        (("bench", machine, *calls), "expected a program and a topology"),
+        (("bench", "--baseline", "both", machine, *calls), "with groups only nccl"),
+    ):
+        refused = tuccl(*bad)
+        assert refused.code == 2 and why in refused.err, (bad, refused.err)
+        assert refused.err.count("\n") == 1, refused.err
