@@ -89,8 +89,10 @@ def tune_job(
         raise InputError('calls: expected at least one, as ("dp", "allreduce")')
     if concurrent not in get_args(Concurrent):
         raise InputError(f"concurrent {concurrent[:20]!r}: expected none, kind or all")
-    if options.storage or options.scheduler or options.workers > 1:
-        raise InputError("groups: one process tunes them; leave out workers, storage and dask")
+    if options.storage or options.scheduler:
+        raise InputError(
+            "groups: one process tunes them, or its workers; leave out storage and dask"
+        )
     if beside and concurrent == "none":
         raise InputError("calls beside a group's: expected concurrent groups, not none")
     if concurrent == "all" and not beside:

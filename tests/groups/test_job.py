@@ -138,6 +138,17 @@ def test_a_job_whose_first_tune_was_cut_off_is_tuned_again(tmp_path: Path) -> No
     assert again.entries == whole.entries
 
 
+def test_workers_tune_the_same_tables(tmp_path: Path) -> None:
+    groups, jobs = megatron_groups("tp=2", 4), []
+    for workers in (1, 2):
+        options = TuneOptions(budget=6, methods=("ring", "allpairs"), workers=workers)
+        calls = [("tp", "allgather"), ("dp", "allreduce")]
+        place = tmp_path / str(workers)
+        job, _ = tune_job(load_profile("v100x4"), groups, calls, "1M", options, path=place)
+        jobs.append([job.table(entry).entries for entry in job.entries])
+    assert jobs[0] == jobs[1]
+
+
 def test_calls_beside_slow_a_table_s_times(tmp_path: Path) -> None:
     machine = join(load_profile("v100x4"), 4)
     groups = megatron_groups("tp=4,pp=2", 16)  # dp and pp cross the same NICs
@@ -218,7 +229,7 @@ def test_the_verbs_tune_compare_and_explain_a_job(tuccl: Tuccl, tmp_path: Path) 
         ((*words, "--on", "mpi", "-o", job), "their calls are simulated"),
         ((*words, "--concurrent", "some", "-o", job), "expected none, kind or all"),
         (("tune", machine, "-c", "allgather", "-s", "1M", "--beside", "a", "-o", job), "--layout"),
-        ((*words, "--workers", "2", "-o", job), "one process tunes them"),
+        ((*words, "--storage", "sqlite:///x", "-o", job), "leave out storage and dask"),
         ((*words, "--launch-mode", "graph", "-o", job), "leave out --machine, --launch-mode"),
         (("explain", job, "--rank", "8"), "ranks 0 to 7"),
         (("explain", job, "-s", "1M", "-c", "allgather"), "are for one table"),
