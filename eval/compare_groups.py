@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from tuccl.errors import InputError
-from tuccl.eval.comparer import nccl_tuned_against
 from tuccl.groups.concurrent import (
     Choose,
     ConcurrentTime,
@@ -93,7 +92,7 @@ def _rows(
 ) -> Iterator[GroupsRow]:
     entries = [entry for entry in job.entries if entry.kind == kind]
     tables = _tables(job, kind)
-    version = nccl_release(nccl_version or nccl_tuned_against(next(iter(tables.values())).lookup))
+    version = nccl_release(nccl_version or next(iter(tables.values())).lookup.nccl_version)
     company = [KindCall.parse(text) for text in entries[0].beside]
     default, tuned = (
         _Choices(job, company, repeats=entries[0].repeats, by_table=by_table, version=version)

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from tuccl.errors import InputError
-from tuccl.eval.comparer import nccl_tuned_against
 from tuccl.runtime import Candidate, Executor, Table, TimedProgram, select
 from tuccl.runtime import time_baseline as time_default
 from tuccl.runtime.baseline.candidate import candidate_program
@@ -117,7 +116,7 @@ def _times(
     """Return the candidates for a call and their times in us, the table's first choice first."""
     entry = select(table.lookup, call.name, nbytes, root=call.root).entry
     times = []
-    version = nccl_release(nccl_tuned_against(table.lookup))
+    version = nccl_release(table.lookup.nccl_version)
     for candidate in entry.candidates if entry else ():
         own = candidate_program(
             executor, table.topology, call, nbytes, candidate, table.programs, version=version

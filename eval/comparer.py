@@ -14,7 +14,6 @@ from tuccl.eval.compare_plugin import compare_plugin
 from tuccl.eval.comparison import Comparison, ComparisonRow, bound_over, comparison_row, provenance
 from tuccl.runtime import (
     BASELINES,
-    NCCL_VERSION,
     SYMMETRIC_BASELINE,
     Candidate,
     ConfiguredProgram,
@@ -118,15 +117,9 @@ def _comparer(
             f"{stored.folder}: holds choices of NCCL's own, which only NCCL itself can time; "
             "use --on nccl-tests, or name a table of programs"
         )
-    tuned_against = nccl_version or nccl_tuned_against(stored.lookup)
+    tuned_against = nccl_version or stored.lookup.nccl_version
     version = "" if executor.runs_nccl else nccl_release(tuned_against)
     return _Comparer(stored, executor, tuple(baselines), version)
-
-
-def nccl_tuned_against(table: LookupTable) -> str:
-    """Return the version of the NCCL whose choice ``table`` was tuned against."""
-    name, _, version = table.baseline.partition(" ")
-    return version if name == "nccl" and version else NCCL_VERSION
 
 
 def _default_baseline(table: LookupTable, executor: Executor) -> str:

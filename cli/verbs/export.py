@@ -27,14 +27,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "table",
         metavar="TABLE",
-        help="a table, or a job's tables (nccl, ncclx); mscclpp: a program's XML",
+        help="a table, or a job's tables (nccl, ncclx, megatron); mscclpp: a program's XML",
     )
     parser.add_argument(
         "--dialect",
         default="executor",
         help="executor (default), rccl (legacy) or fork of a table of programs; "
         "nccl (NVIDIA's example tuner) or ncclx of one of NCCL's own choices; "
-        "mscclpp: execution plans of MSCCL++, with a Python module that selects them",
+        "mscclpp: execution plans of MSCCL++, with a Python module that selects them; megatron: "
+        "Megatron-LM's --nccl-communicator-config-path, of a job's tables",
+    )
+    parser.add_argument(
+        "--share",
+        metavar="KIND=SMS,...",
+        help="of a job's tables: choices that occupy at most so many SMs, by kind, as dp=4,tp=16",
     )
     parser.add_argument(
         "--nodes",
@@ -71,7 +77,10 @@ def run(args: argparse.Namespace) -> int:
         topology = topology_of(args.table)
         exported = export_switch(topology, collectives, out, share_scratch=share_scratch)
     elif is_job(path):
-        exported = export_job(load_job(path), args.dialect, out)
+        shares = shares_of(args.share)
+        exported = export_job(load_job(path), args.dialect, out, prefer=args.prefer, shares=shares)
+    elif args.share:
+        raise InputError(f"--share: {path} is no job's tables; expected what tune --layout writes")
     else:
         is_program = path.is_file() and args.dialect == "mscclpp"
         exported = export(
@@ -94,3 +103,18 @@ def run(args: argparse.Namespace) -> int:
         if exported.config is not None:
             print(exported.config)
     return 0
+
+
+def shares_of(text: str | None) -> dict[str, int]:
+    """Return the SMs by kind of a text like "dp=4,tp=16".
+
+    Raises:
+        InputError: it is none.
+    """
+    shares = {}
+    for word in text.split(",") if text else ():
+        kind, _, sms = word.partition("=")
+        if not kind or not sms.isdecimal() or kind in shares:
+            raise InputError(f"--share {word[:40]!r}: expected KIND=SMS, each kind once, as dp=4")
+        shares[kind] = int(sms)
+    return shares

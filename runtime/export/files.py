@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -34,7 +34,7 @@ _FORK_CONFIG = "msccl-config.xml"
 _MOST_PATH_BYTES = 254
 _OWN_FILE = re.compile(
     r"tuccl-[0-9a-f]*-?\d{3}-[a-z0-9-]+\.(xml|json)|msccl-config\.xml|ncclx?_tuner\.csv"
-    r"|tuccl_plans\.py|selection\.json|__pycache__"
+    r"|tuccl_plans\.py|selection\.json|__pycache__|nccl_communicators\.yaml"
 )
 
 
@@ -155,14 +155,26 @@ def export_csv(tables: Sequence[Table], dialect: str, path: str | os.PathLike[st
     Raises:
         InputError: a table has programs, or ``path`` holds something else.
     """
-    out = Path(path)
-    _check_target(out)
     for stored in tables:
         _check_kind(stored, dialect)
     lookups, name = [stored.lookup for stored in tables], CSV_FILES[dialect]
-    _put(out, {name: csv_text(lookups, dialect).encode()})
     notes = dict.fromkeys(note for lookup in lookups for note in csv_notes(lookup, dialect))
-    return Export((out / name,), tuple(notes), {}, lookups[0].signature if lookups else "")
+    signature = lookups[0].signature if lookups else ""
+    return export_text(name, csv_text(lookups, dialect), path, notes, signature)
+
+
+def export_text(
+    name: str, text: str, path: str | os.PathLike[str], notes: Iterable[str], signature: str
+) -> Export:
+    """Write one file ``name`` as the folder ``path``, in one step.
+
+    Raises:
+        InputError: ``path`` holds something else.
+    """
+    out = Path(path)
+    _check_target(out)
+    _put(out, {name: text.encode()})
+    return Export((out / name,), tuple(notes), {}, signature)
 
 
 def _export_plans(stored: Table, out: Path, share_scratch: bool) -> Export:

@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from tuccl import __version__
+from tuccl.runtime.nccl.versions import NCCL_VERSION
 from tuccl.runtime.table.context import JobContext
 from tuccl.runtime.table.entry import DATATYPE_CLASSES, ROOTED, Candidate, Entry
 
@@ -50,6 +51,12 @@ class LookupTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     topology_sha256: str = ""
     text_sha256: str = ""
     checksum: str = ""
+
+    @property
+    def nccl_version(self) -> str:
+        """The version of the NCCL whose choice the default candidates stand for."""
+        name, _, version = self.baseline.partition(" ")
+        return version if name == "nccl" and version else NCCL_VERSION
 
     def __post_init__(self) -> None:
         """Refuse entries that overlap or leave gaps, and roots that no rank has."""

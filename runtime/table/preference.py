@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from tuccl.errors import InputError
-from tuccl.runtime.table.entry import Candidate, Entry
+from tuccl.runtime.table.entry import DEFAULT_NAME, Candidate, Entry
 from tuccl.runtime.table.lookup import LookupTable
 
 PREFERENCES = ("speed", "sms")
@@ -32,6 +32,22 @@ def table_preferring(table: LookupTable, preference: str) -> LookupTable:
         names = " or ".join(PREFERENCES)
         raise InputError(f"preference {preference[:20]!r}: expected {names}")
     entries = tuple(entry_preferring(entry, preference) for entry in table.entries)
+    return msgspec.structs.replace(table, entries=entries)
+
+
+def table_within(table: LookupTable, sms: int) -> LookupTable:
+    """Return ``table`` with those candidates first that occupy at most ``sms`` SMs, as they stand.
+
+    The runtime's default follows: the runtime may be set to take no more.
+    """
+
+    def place(candidate: Candidate) -> int:
+        return 0 if 0 < candidate.sms <= sms else 1 + (candidate.name != DEFAULT_NAME)
+
+    entries = tuple(
+        msgspec.structs.replace(entry, candidates=tuple(sorted(entry.candidates, key=place)))
+        for entry in table.entries
+    )
     return msgspec.structs.replace(table, entries=entries)
 
 

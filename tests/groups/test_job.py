@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from tuccl.groups.concurrent import group_call, table_choice, table_run
 from tuccl.groups.equivalence import group_orbits
 from tuccl.groups.export import export_job
 from tuccl.groups.job import JOB_NAME, JobEntry, JobTables, load_job, save_job
-from tuccl.groups.layout import Kind, ProcessGroups, megatron_groups
+from tuccl.groups.layout import Kind, ProcessGroups, megatron_groups, mesh_groups
 from tuccl.runtime import SimExecutor
 from tuccl.topology import join, keep_gpus, load_profile
 from tuccl.tuning import TuneOptions
@@ -269,3 +270,46 @@ def test_choices_are_exported_by_shape_where_all_groups_of_the_shape_agree(
     assert not any("left to NCCL" in note for note in exported.notes)
     refused = tuccl("export", place, "--dialect", "executor", "-o", tmp_path / "x")
     assert refused.code == 2 and "exported by shape as nccl or ncclx" in refused.err
+
+
+def test_shares_of_sms_are_written_for_megatron(tmp_path: Path, tuccl: Tuccl) -> None:
+    place, out = tmp_path / "job", tmp_path / "yaml"
+    machine, options = join(load_profile("dgx-h100"), 4), TuneOptions(budget=30, dialect="nccl")
+    groups = megatron_groups("tp=8,ep=2", 32)
+    calls = [("tp", "allreduce"), ("edp", "reduce-scatter")]
+    _, tables = tune_job(machine, groups, calls, ["1M", "256M"], options, path=place)
+
+    def written(*options: str) -> dict[str, int]:
+        answer = tuccl("export", place, "--dialect", "megatron", *options, "-o", out)
+        assert answer.code == 0, answer.err
+        text = (out / "nccl_communicators.yaml").read_text()
+        assert text.startswith("# The most channels of the choices in job, by kind\n")
+        found = re.findall(r"^(\w+):\n  max_ctas: (\d+)$", text, re.MULTILINE)
+        assert text.count("\n") == 1 + 2 * len(found)
+        return {kind: int(ctas) for kind, ctas in found}
+
+    whole = written()
+    assert set(whole) == {"tp", "ep_dp"}
+    first = [e.candidates[0] for e in tables[0].entries if e.candidates[0].nccl]
+    assert first and whole["tp"] >= max(c.sms for c in first)
+    fewer = written("--prefer", "sms")
+    assert all(fewer[kind] <= whole[kind] for kind in whole) and fewer != whole
+    assert written("--share", "tp=4") == {**whole, "tp": 4}
+    plain = tmp_path / "plain"
+    dp = [("dp", "reduce-scatter")]
+    tune_job(machine, megatron_groups("tp=8", 32), dp, "256M", options, path=plain)
+    csv = tuccl("export", plain, "--dialect", "nccl", "--share", "dp=8", "-o", tmp_path / "csv")
+    assert "dp: choices of at most 8 SMs take up to" in csv.err
+    channels = [int(line.split(",")[5]) for line in lines_of(tmp_path / "csv") if "scatter" in line]
+    assert channels and max(channels) <= 8
+    mesh = mesh_groups("a=4,b=8", 32)
+    tune_job(machine, mesh, [("b", "allreduce")], "1M", options, path=tmp_path / "mesh")
+    for bad, why in (
+        ((place, "--share", "tp"), "expected KIND=SMS"),
+        ((place, "--share", "tp=0"), "expected 1 or more"),
+        ((place, "--share", "xp=4"), "no groups 'xp'"),
+        ((tmp_path / "mesh",), "none of Megatron's"),
+        ((place / "tables" / "tp-0", "--share", "tp=4"), "is no job's tables"),
+    ):
+        refused = tuccl("export", *bad, "--dialect", "megatron", "-o", out)
+        assert refused.code == 2 and why in refused.err, refused.err
