@@ -27,9 +27,7 @@ def add_layout(parser: argparse.ArgumentParser, *, required: bool, traces: bool 
     """Add the arguments that name a job's groups, ``--trace`` only if ``traces``."""
     group = parser.add_argument_group("the process groups of a job")
     source = group.add_mutually_exclusive_group(required=required)
-    source.add_argument(
-        "--layout", metavar="L", help="Megatron's sizes, as tp=8,pp=2; dp follows from the ranks"
-    )
+    add_megatron(group, source)
     source.add_argument(
         "--mesh", metavar="M", help="PyTorch's DeviceMesh, as dp=4,tp=8: the last is fastest"
     )
@@ -42,6 +40,13 @@ def add_layout(parser: argparse.ArgumentParser, *, required: bool, traces: bool 
             metavar="FILE,...",
             help="PyTorch execution traces of the job, of all ranks whose groups matter",
         )
+
+
+def add_megatron(group: argparse._ArgumentGroup, source: argparse._ArgumentGroup) -> None:
+    """Add ``--layout`` to ``source`` and the order of its axes to ``group``."""
+    source.add_argument(
+        "--layout", metavar="L", help="Megatron's sizes, as tp=8,pp=2; dp follows from the ranks"
+    )
     group.add_argument(
         "--order",
         metavar="AXES",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tuccl.cli.arguments import add_json, add_nccl_version
 from tuccl.cli.output import check_target
 from tuccl.cli.sparse import RATIOS_HELP
+from tuccl.cli.step_calls import add_step_arguments, check_step_options
 from tuccl.errors import InputError
 from tuccl.runtime import NCCL_VERSION, Table, load_table
 from tuccl.topology import Topology, load_machine
@@ -29,7 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         metavar="M",
         help="ResNet-50, BERT-Base, BERT-Large; a file of layers (docs/howto/training.md); "
-        "mlp, a small net, or module:function: a module of PyTorch (with --kind train computed)",
+        "mlp, a small net, or module:function: a module of PyTorch (with --kind train computed); "
+        "with --layout a transformer: LLaMA-3-8B, -70B, -405B, GPT-3-175B, Mixtral-8x7B, -8x22B, "
+        "DeepSeek-V3, or a file of its sizes",
     )
     parser.add_argument("--batch", type=int, metavar="N", help="samples a step of one rank")
     parser.add_argument(
@@ -39,7 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "module computes; several hosts are emulated (needs root), by PyTorch",
     )
     parser.add_argument("--methods", metavar="LIST", help="methods, by comma (default: all)")
-    parser.add_argument("--table", metavar="DIR", help="a table: adds rows with its programs")
+    parser.add_argument(
+        "--table",
+        metavar="DIR",
+        help="a table: adds rows with its programs; with --layout the folder of a job's tables",
+    )
     parser.add_argument(
         "--scale",
         type=float,
@@ -106,6 +113,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="begin no method and no round after S seconds (default: none)",
     )
+    add_step_arguments(parser)
     add_json(parser)
 
 
@@ -115,6 +123,7 @@ def check_options(args: argparse.Namespace) -> None:
     Raises:
         InputError: they do not.
     """
+    check_step_options(args)
     if args.kind not in KINDS:
         raise InputError(f"--kind {args.kind[:20]}: expected {', '.join(KINDS)}")
     if args.advise and args.kind != "sim":

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from tuccl.errors import InputError
 from tuccl.groups.concurrent import (
     Choose,
     ConcurrentTime,
@@ -19,7 +18,7 @@ from tuccl.groups.concurrent import (
 from tuccl.groups.job import JobTables
 from tuccl.runtime import Table
 from tuccl.runtime.nccl.versions import nccl_release
-from tuccl.topology import Topology, keep_gpus
+from tuccl.topology import Topology
 from tuccl.tuning import tuned_sizes
 
 
@@ -159,7 +158,4 @@ class _Choices:
 
 def _tables(job: JobTables, kind: str) -> dict[Topology, Table]:
     """Return the tables of a kind, by the part of the machine."""
-    entries = [entry for entry in job.entries if entry.kind == kind]
-    if sum(len(entry.groups) for entry in entries) < len(job.groups.kind(kind).groups):
-        raise InputError(f"{job.folder}: some groups of kind {kind} have no table; tune it again")
-    return {keep_gpus(job.topology, job.members(e)): job.table(e) for e in entries}
+    return {part: table for part, (_, table) in job.of_kind(kind).items()}

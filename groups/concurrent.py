@@ -8,7 +8,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from tuccl.groups.bounds import JointBound, joint_bound, kind_calls
-from tuccl.groups.equivalence import group_orbits
+from tuccl.groups.equivalence import group_hops, group_orbits, sharers
 from tuccl.groups.layout import Groups, ProcessGroups
 from tuccl.runtime import (
     NCCL_VERSION,
@@ -20,7 +20,8 @@ from tuccl.runtime import (
 )
 from tuccl.runtime.executors.sim import GroupCall
 from tuccl.synth import Collective
-from tuccl.topology import Topology, keep_gpus
+from tuccl.topology import Topology, keep_gpus, machine_of
+from tuccl.topology.relays import Hop
 from tuccl.units import format_bytes, parse_size
 
 Choose = Callable[[Topology, str, int], ConfiguredProgram]
@@ -176,18 +177,96 @@ def time_groups(
     Raises:
         InputError: the simulator refuses the call.
     """
-    executor = SimExecutor(topology)
-    calls: list[GroupCall] = []
-    alone_us: dict[int, float] = {}
-    names: dict[str, None] = {}
-    for head, *others in orbits:
-        own = choose(keep_gpus(topology, groups[head]), collective, nbytes)
-        mine = [group_call(own, groups[number], nbytes) for number in (head, *others)]
-        calls += mine
-        [alone_us[head]] = executor.time_groups(mine[:1])
-        names[own.name] = None
-    ends_us = iter(executor.time_groups([*calls, *(call for each in company for call in each)]))
-    together_us = max(islice(ends_us, len(calls)))
-    company_us = tuple(max(islice(ends_us, len(each))) for each in company)
+    chosen = choices(topology, groups, orbits, collective, nbytes, choose)
+    hops = group_hops(topology, groups)
+    alone_us = {
+        head: _slowest_us(topology, [group_call(own, groups[head], nbytes)], hops[head])
+        for head, own in chosen.items()
+    }
+    if company:
+        together_us, *company_us = _beside_us(topology, groups, orbits, chosen, nbytes, company)
+    else:
+        together_us, company_us = time_together(topology, groups, orbits, chosen, nbytes), []
     bound = joint_bound(topology, kind_calls(groups, collective, nbytes))
-    return ConcurrentTime(alone_us, together_us, bound, ", ".join(names), company_us)
+    return ConcurrentTime(alone_us, together_us, bound, names_of(chosen), tuple(company_us))
+
+
+def _beside_us(
+    topology: Topology,
+    groups: Groups,
+    orbits: Sequence[Sequence[int]],
+    chosen: Mapping[int, ConfiguredProgram],
+    nbytes: int,
+    company: Sequence[Sequence[GroupCall]],
+) -> list[float]:
+    """When the last of all groups ends, and then the slowest of each call of the company."""
+    own = [
+        group_call(chosen[orbit[0]], groups[number], nbytes) for orbit in orbits for number in orbit
+    ]
+    sets = [own, *company]
+    ends_us = iter(SimExecutor(topology).time_groups([call for each in sets for call in each]))
+    return [max(islice(ends_us, len(each))) for each in sets]
+
+
+def choices(
+    topology: Topology,
+    groups: Groups,
+    orbits: Sequence[Sequence[int]],
+    collective: str,
+    nbytes: int,
+    choose: Choose,
+) -> dict[int, ConfiguredProgram]:
+    """Return what the groups of each orbit run, by the orbit's first."""
+    return {
+        orbit[0]: choose(keep_gpus(topology, groups[orbit[0]]), collective, nbytes)
+        for orbit in orbits
+    }
+
+
+def names_of(chosen: Mapping[int, ConfiguredProgram]) -> str:
+    """Return the names of what orbits run, each once."""
+    return ", ".join(dict.fromkeys(own.name for own in chosen.values()))
+
+
+def time_together(
+    topology: Topology,
+    groups: Groups,
+    orbits: Sequence[Sequence[int]],
+    chosen: Mapping[int, ConfiguredProgram],
+    nbytes: int,
+) -> float:
+    """Return the simulated us from the start of all groups to the end of the last.
+
+    Of groups that are alike one is simulated, with those that it shares links with: the others
+    take as long.
+
+    Args:
+        topology: As in `time_groups`, as the next.
+        groups: The same.
+        orbits: The same.
+        chosen: `choices` for the call.
+        nbytes: The whole array.
+    """
+    hops = group_hops(topology, groups)
+    near = sharers(hops)
+    own = {number: chosen[orbit[0]] for orbit in orbits for number in orbit}
+    return max(
+        _slowest_us(
+            topology,
+            [group_call(own[number], groups[number], nbytes) for number in family],
+            set().union(*(hops[number] for number in family)),
+        )
+        for family in {tuple(near[orbit[0]]) for orbit in orbits}
+    )
+
+
+def _slowest_us(topology: Topology, calls: Sequence[GroupCall], hops: set[Hop]) -> float:
+    """When the last of ``calls`` ends, simulated on the hosts that their hops touch."""
+    host_of = {node.id: node.host for node in topology.nodes}
+    hosts = {host_of[end] for hop in hops for end in (hop.src, hop.dst)}
+    ranks = [rank for rank in range(topology.ranks) if topology.host_of(rank) in hosts]
+    place = {rank: number for number, rank in enumerate(ranks)}
+    part = keep_gpus(topology, ranks) if len(ranks) < topology.ranks else topology
+    executor = SimExecutor(part, machine_of(topology))
+    moved = [call._replace(members=[place[rank] for rank in call.members]) for call in calls]
+    return max(executor.time_groups(moved))

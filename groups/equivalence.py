@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, permutations
 
 from tuccl.groups.layout import Groups
-from tuccl.sketches.symmetry import images, orbits
+from tuccl.sketches.symmetry import images
 from tuccl.topology import Topology
 from tuccl.topology.paths import channel_paths
 from tuccl.topology.relays import Hop
@@ -35,22 +35,27 @@ def group_orbits(topology: Topology, groups: Groups) -> list[list[int]]:
     [[0, 1]]
     """
     family = _Family(topology, groups)
-    maps: list[tuple[int, ...]] = []
+    alike = [[number] for number in range(len(groups))]
     heads: list[int] = []
     for number in range(len(groups)):
-        orbit_of = {n: orbit[0] for orbit in _orbits(len(groups), maps) for n in orbit}
-        if orbit_of[number] != number:
+        if min(alike[number]) < number:
             continue
         found = next((m for head in heads if (m := family.map_to(head, number))), None)
         if found is None:
             heads.append(number)
         else:
-            maps.append(found)
-    return _orbits(len(groups), maps)
+            _join(alike, found.items())
+    return [sorted(alike[head]) for head in heads]
 
 
-def _orbits(count: int, maps: Sequence[tuple[int, ...]]) -> list[list[int]]:
-    return [sorted(orbit) for orbit in orbits(range(count), [each.__getitem__ for each in maps])]
+def _join(sets: list[list[int]], pairs: Iterable[tuple[int, int]]) -> None:
+    """Make one set of the sets of the two numbers of each pair; ``sets`` has that of a number."""
+    for one, other in pairs:
+        mine, others = sets[one], sets[other]
+        if mine is not others:
+            mine += others
+            for number in others:
+                sets[number] = mine
 
 
 def group_key(topology: Topology, groups: Groups, chosen: int) -> str:
@@ -98,6 +103,19 @@ def group_hops(topology: Topology, groups: Groups) -> list[set[Hop]]:
     ]
 
 
+def sharers(hops: Sequence[set[Hop]]) -> list[list[int]]:
+    """Return for each group those that share links with it, or with one that does; itself too.
+
+    Args:
+        hops: `group_hops` of all groups.
+    """
+    found = [[number] for number in range(len(hops))]
+    first: dict[tuple[str, str], int] = {}
+    for number, used in enumerate(hops):
+        _join(found, [(first.setdefault((hop.src, hop.dst), number), number) for hop in used])
+    return [sorted(each) for each in found]
+
+
 def _hash(value: object) -> str:
     return hashlib.sha256(repr(value).encode()).hexdigest()[:16]
 
@@ -119,10 +137,14 @@ class _Family:
             Counter(hop for pair in permutations(group, 2) for hop in self.routes[pair])
             for group in groups
         ]
+        self._near = sharers([set(each) for each in used])
         # How many routes of either group lie on each hop that both use.
-        self._shared = [
-            [_shared(one, other) if one is not other else () for other in used] for one in used
-        ]
+        self._shared = {
+            (one, other): _shared(used[one], used[other])
+            for one, near in enumerate(self._near)
+            for other in near
+            if one != other
+        }
 
     def _shape(self, group: Sequence[int]) -> tuple[object, ...]:
         """Return the routes inside a group without names: equal for groups that are alike."""
@@ -133,46 +155,53 @@ class _Family:
             for hop in self.routes[pair]
         )
 
-    def map_to(self, src: int, dst: int) -> tuple[int, ...] | None:
-        """Return where a permutation that takes one group to another takes each group."""
+    def map_to(self, src: int, dst: int) -> dict[int, int] | None:
+        """Return where a permutation that takes one group to another takes all that it moves.
+
+        It moves those that share links with either, or with one that does: no others meet them.
+        """
+        if len(self._near[src]) != len(self._near[dst]):
+            return None
         tried = islice(self._extended({src: dst}), _MOST_TRIES)
         return next((found for found in tried if found is not None and self._holds(found)), None)
 
-    def _extended(self, known: dict[int, int]) -> Iterator[tuple[int, ...] | None]:
-        """Yield the maps of all groups that fit ``known`` pair by pair, None for each dead end."""
-        pairs = list(known.items())
-        if not all(self._fits(a, b, pairs) for a, b in pairs):
+    def _extended(self, known: dict[int, int]) -> Iterator[dict[int, int] | None]:
+        """Yield the maps of groups that fit ``known`` pair by pair, None for each dead end."""
+        *before, (group, image) = known.items()
+        if not self._fits(group, image, before):
             yield None
             return
-        left = next((n for n in range(len(self.groups)) if n not in known), None)
+        left = next((n for n in self._near[group] if n not in known), None)
         if left is None:
-            yield tuple(known[n] for n in range(len(self.groups)))
+            yield known
             return
         taken = set(known.values())
-        for image in range(len(self.groups)):
-            if image not in taken:
-                yield from self._extended({**known, left: image})
+        for other in self._near[image]:
+            if other not in taken:
+                yield from self._extended({**known, left: other})
 
     def _fits(self, group: int, image: int, pairs: Sequence[tuple[int, int]]) -> bool:
         return self._shapes[group] == self._shapes[image] and all(
-            self._shared[group][a] == self._shared[image][b] for a, b in pairs
+            self._shared[group, a] == self._shared[image, b] for a, b in pairs
         )
 
-    def _holds(self, found: Sequence[int]) -> bool:
+    def _holds(self, found: Mapping[int, int]) -> bool:
         """Return whether the permutation of ranks takes routes, and what they share, to routes."""
+        both = {**{image: number for number, image in found.items()}, **found}
         to = dict(
             pair
-            for number, group in enumerate(self.groups)
-            for pair in zip(group, self.groups[found[number]], strict=True)
+            for number, image in both.items()
+            for pair in zip(self.groups[number], self.groups[image], strict=True)
         )
+        moved = {pair: self.routes[pair] for n in both for pair in permutations(self.groups[n], 2)}
         ranks = max(to) + 1
         taken, _ = images(
-            self.routes,
+            moved,
             [to.get(rank, rank) for rank in range(ranks)],
             lambda route, image: list(map(_cost, route)) == list(map(_cost, image)),
             lambda route: [(hop.src, hop.dst) for hop in route],
         )
-        return len(taken) == len(self.routes)
+        return len(taken) == len(moved)
 
 
 def _cost(hop: Hop) -> tuple[str, float, float]:

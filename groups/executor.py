@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 import msgspec
-import networkx as nx
 
-from tuccl.groups.equivalence import group_hops
+from tuccl.groups.equivalence import group_hops, sharers
 from tuccl.groups.layout import Groups
 from tuccl.program import Program
 from tuccl.runtime import Executor, SimExecutor
@@ -48,7 +47,7 @@ class GroupExecutor(SimExecutor):
         self._whole = SimExecutor(topology, launch=launch)
         hops = group_hops(topology, groups)
         # The others of the orbit end when the first does; company may lie beside any of them.
-        near = range(len(groups)) if company else sharers(hops, orbit[0])
+        near = range(len(groups)) if company else sharers(hops)[orbit[0]]
         self._counted = [n for n, number in enumerate(near) if number in orbit]
         self._groups = [groups[number] for number in near]
         self._company = tuple(company)
@@ -84,21 +83,6 @@ class GroupExecutor(SimExecutor):
     ) -> list[float]:
         """Return the simulated time in us of each of ``calls``, infinite for what is refused."""
         return Executor.time_all(self, program, calls, root=root)
-
-
-def sharers(hops: Sequence[set[Hop]], number: int) -> list[int]:
-    """Return the groups that share links with a group, or with one that does; itself too.
-
-    Args:
-        hops: `group_hops` of all groups.
-        number: Of the group.
-    """
-    graph = nx.Graph()
-    graph.add_nodes_from(range(len(hops)))
-    first: dict[tuple[str, str], int] = {}
-    for group, used in enumerate(hops):
-        graph.add_edges_from((group, first.setdefault((hop.src, hop.dst), group)) for hop in used)
-    return sorted(nx.node_connected_component(graph, number))
 
 
 def share(part: Topology, hops: Sequence[set[Hop]]) -> Topology | None:

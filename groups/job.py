@@ -18,7 +18,7 @@ from tuccl.runtime import Table, load_table
 from tuccl.runtime.jobs.launch import channel_variables, interpreter_variables
 from tuccl.runtime.jobs.plugins import plugin_path
 from tuccl.runtime.table.store import TEXT_NAME
-from tuccl.topology import Topology, decode_topology, encode_topology
+from tuccl.topology import Topology, decode_topology, encode_topology, keep_gpus
 
 FORMAT = "tuccl-job/1"
 JOB_NAME, TOPOLOGY_NAME, TABLES_NAME = "job.json", "topology.json", "tables"
@@ -121,6 +121,18 @@ class JobTables:
                 "again"
             )
         return table
+
+    def of_kind(self, kind: str) -> dict[Topology, tuple[JobEntry, Table]]:
+        """Return the entries of a kind with their tables, by the part of each one's first group.
+
+        Raises:
+            InputError: a table is damaged, or groups of the kind have none.
+        """
+        entries = [entry for entry in self.entries if entry.kind == kind]
+        if sum(len(entry.groups) for entry in entries) < len(self.groups.kind(kind).groups):
+            place = printable_path(self.folder)
+            raise InputError(f"{place}: some groups of kind {kind} have no table; tune it again")
+        return {keep_gpus(self.topology, self.members(e)): (e, self.table(e)) for e in entries}
 
     def place(self, entry: JobEntry) -> Path:
         """Return the folder of an entry's table."""

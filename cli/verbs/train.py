@@ -1,4 +1,4 @@
-"""``tuccl train``: a step of data-parallel training by several methods, simulated or run."""
+"""``tuccl train``: a step of data-parallel training by several methods; the calls of a layout."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tuccl.cli.arguments import topology_of
 from tuccl.cli.emulation import ended_by_signals
 from tuccl.cli.output import columns, print_json, say, warn, write_text
 from tuccl.cli.sparse import print_sparse, ratios_of
+from tuccl.cli.step_calls import print_step
 from tuccl.cli.train_options import (
     add_arguments,
     backends_of,
@@ -46,6 +47,8 @@ def run(args: argparse.Namespace) -> int:
 
     check_options(args)
     topology = topology_of(args.topology)
+    if args.layout is not None:
+        return print_step(args, topology)
     if args.kind == "train":
         journal, runs = measure_methods(args, topology, None)
         about = f"{args.model} on {topology.name}; speed-ups are of a step alone at equal shares"

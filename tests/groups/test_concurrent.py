@@ -10,7 +10,13 @@ import pytest
 from tests.conftest import Tuccl
 from tuccl.errors import InputError
 from tuccl.groups.bounds import joint_bound_us
-from tuccl.groups.concurrent import group_call, nccl_choice, time_groups
+from tuccl.groups.concurrent import (
+    choices,
+    group_call,
+    nccl_choice,
+    time_groups,
+    time_together,
+)
 from tuccl.groups.equivalence import group_orbits
 from tuccl.groups.executor import GroupExecutor
 from tuccl.groups.layout import megatron_groups
@@ -35,6 +41,45 @@ def test_groups_that_share_nothing_take_as_long_as_one(
         found = time_groups(topology, groups, orbits, collective, nbytes, nccl_choice())
         assert found.together_us == pytest.approx(found.alone_us[0], rel=1e-9)
         assert found.bound_us <= found.together_us
+
+
+@pytest.mark.parametrize(
+    ("profile", "layout", "kind", "simulated"),
+    [
+        ("dgx-a100", "tp=8", "dp", {1}),
+        ("dgx-a100", "tp=4", "dp", {1}),
+        ("v100x4", "tp=4,pp=2", "dp", {2}),
+        ("ndv2", "tp=8", "dp", {8}),
+        ("ndv2", "tp=8", "tp", {1}),
+    ],
+)
+def test_groups_that_are_simulated_for_others_take_as_long(
+    profile: str,
+    layout: str,
+    kind: str,
+    simulated: set[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topology = join(load_profile(profile), 4)
+    groups = megatron_groups(layout, topology.ranks).kind(kind).groups
+    orbits = group_orbits(topology, groups)
+    nbytes = 1 << 22
+    chosen = choices(topology, groups, orbits, "allgather", nbytes, nccl_choice())
+    calls = [
+        group_call(chosen[orbit[0]], groups[number], nbytes) for orbit in orbits for number in orbit
+    ]
+    whole = SimExecutor(topology).time_groups(calls)
+    counts = []
+    time_all = SimExecutor.time_groups
+
+    def counted(self: SimExecutor, calls: list[GroupCall]) -> list[float]:
+        counts.append(len(calls))
+        return time_all(self, calls)
+
+    monkeypatch.setattr(SimExecutor, "time_groups", counted)
+    us = time_together(topology, groups, orbits, chosen, nbytes)
+    assert us == pytest.approx(max(whole), rel=1e-9)
+    assert set(counts) == simulated
 
 
 @pytest.mark.parametrize("collective", ["allgather", "alltoall"])

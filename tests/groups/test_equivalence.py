@@ -103,6 +103,13 @@ def test_a_slower_nic_parts_what_was_alike() -> None:
     assert [3] in found
 
 
+@pytest.mark.parametrize("kind", ["tp", "cp", "dp-cp"])
+def test_groups_of_a_thousand_gpus_that_share_nothing_are_compared(kind: str) -> None:
+    topology = hosts("dgx-h100", 128)
+    groups = megatron_groups("tp=8,cp=2,pp=8", topology.ranks).kind(kind).groups
+    assert group_orbits(topology, groups) == [list(range(len(groups)))]
+
+
 def test_the_order_of_members_counts() -> None:
     topology = hosts("ndv2", 1)
     same = ((0, 1, 2, 3), (4, 5, 6, 7))
