@@ -101,6 +101,19 @@ def check_target(path: Path) -> None:
         raise InputError(f"{path.parent}: no such folder; make it first")
 
 
+def check_picture(name: str | None) -> None:
+    """Refuse a picture's file that cannot be written, or whose name is of another format.
+
+    Raises:
+        InputError: such a file.
+    """
+    if name is None:
+        return
+    if Path(name).suffix.lower() in (".png", ".jpg", ".jpeg", ".gif", ".pdf"):
+        raise InputError(f"{name}: pictures are SVG; name it {Path(name).stem}.svg")
+    check_target(Path(name))
+
+
 def write_text(path: Path, text: str) -> None:
     """Write ``text`` to ``path`` whole or not at all.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuccl.cli.arguments import add_json, add_nccl_version
-from tuccl.cli.output import check_target
+from tuccl.cli.output import check_picture, check_target
 from tuccl.cli.sparse import RATIOS_HELP
 from tuccl.cli.step_calls import add_step_arguments, check_step_options
 from tuccl.errors import InputError
@@ -142,9 +142,10 @@ def check_options(args: argparse.Namespace) -> None:
         raise InputError(f"--servers {args.servers}: expected at least 1 host")
     if args.time_limit is not None and not args.time_limit > 0:
         raise InputError(f"--time-limit {args.time_limit:g}: expected more than 0 seconds")
-    for target in (args.picture, args.trace, args.output):
+    for target in (args.trace, args.output):
         if target:
             check_target(Path(target))
+    check_picture(args.picture)
 
 
 def methods_of(args: argparse.Namespace) -> list[GradientMethod]:

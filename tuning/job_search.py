@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -211,9 +212,10 @@ class _Circumstances:
             _check_company(self.folder, entries, entry)
             part = keep_gpus(self.topology, kind.groups[orbit[0]])
             place, on = self.folder / TABLES_NAME / entry.table, partial(_executor_of, executor)
-            tables.append(
-                tune(part, collectives, sizes, on, self.options, path=place, progress=progress)
-            )
+            with _folder_of_tables(place.parent):
+                tables.append(
+                    tune(part, collectives, sizes, on, self.options, path=place, progress=progress)
+                )
             made.append(entry)
         if self.company or (len(orbits) > 1 and self.concurrent != "none"):
             version = nccl_release(self.options.nccl_version)
@@ -229,6 +231,19 @@ class _Circumstances:
             return GroupExecutor(self.topology, (groups[orbit[0]],), [0])
         company = [call for each in self.company for call in each]
         return GroupExecutor(self.topology, groups, orbit, company)
+
+
+@contextmanager
+def _folder_of_tables(folder: Path) -> Iterator[None]:
+    """Make the folder of a job's tables, and remove it again if what follows is refused."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except InputError:
+        with suppress(OSError):  # it has tables
+            folder.rmdir()
+            folder.parent.rmdir()
+        raise
 
 
 def _executor_of(executor: GroupExecutor, _: Topology) -> GroupExecutor:
@@ -272,7 +287,6 @@ def _entries_to_keep(folder: Path, topology: Topology, groups: ProcessGroups) ->
             f"{printable_path(folder)}: expected the folder of a job's tables, or none; name "
             "another or move that away"
         )
-    (folder / TABLES_NAME).mkdir(parents=True, exist_ok=True)
     return []
 
 

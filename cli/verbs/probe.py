@@ -19,7 +19,7 @@ from tuccl.cli.joining import (
     report_fabric,
 )
 from tuccl.cli.measuring import add_measuring, measure_emulation, measure_topology
-from tuccl.cli.output import check_target, print_json, say, warn, write_text
+from tuccl.cli.output import check_picture, check_target, print_json, say, warn, write_text
 from tuccl.errors import InputError
 from tuccl.files import printable_path, read_bounded
 from tuccl.runtime.probing import read_transports
@@ -166,9 +166,9 @@ def check_arguments(args: argparse.Namespace) -> None:
     Raises:
         InputError: such an argument.
     """
-    for target in (args.output, args.picture):
-        if target and target != "-":
-            check_target(Path(target))
+    if args.output and args.output != "-":
+        check_target(Path(args.output))
+    check_picture(args.picture)
     if args.by_rack and not args.fabric_files:
         raise InputError("--by-rack: expected --fabric-file, which lists the racks")
     if args.scale is not None and not args.cluster:

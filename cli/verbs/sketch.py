@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from tuccl.cli.arguments import add_collective, add_json, collectives_of, size_of, topology_of
-from tuccl.cli.output import columns, print_json, say, write_text
+from tuccl.cli.output import check_picture, columns, print_json, say, write_text
 from tuccl.errors import InputError
 from tuccl.sketches import (
     Sketch,
@@ -51,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Derive, write and print."""
+    check_picture(args.picture)
     topology = topology_of(args.topology)
     [collective, *rest] = collectives_of(args.collective)
     if rest:

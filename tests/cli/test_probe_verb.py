@@ -139,6 +139,9 @@ def test_machines_and_sketches_are_drawn(tuccl: Tuccl, work: Path, tmp_path: Pat
     assert tuccl(*order).code == 0
     assert "before: 56 links" in picture.read_text()
     assert tuccl(*order[:-1], tmp_path).code == 2
+    other = tuccl("probe", "--show", topology, "--picture", tmp_path / "p.png")
+    assert other.code == 2 and "pictures are SVG; name it p.svg" in other.err
+    assert not (tmp_path / "p.png").exists()
 
 
 def test_a_picture_alone_prints_no_matrix(tuccl: Tuccl, work: Path, tmp_path: Path) -> None:

@@ -240,6 +240,9 @@ def test_the_verbs_tune_compare_and_explain_a_job(tuccl: Tuccl, tmp_path: Path) 
         refused = tuccl(*bad)
         assert refused.code == 2 and why in refused.err, (bad, refused.err)
         assert len(refused.err.strip().splitlines()) == 1, refused.err
+    new = tmp_path / "new"
+    refused = tuccl(*words, "--method", "nope", "-o", new)
+    assert refused.code == 2 and "method 'nope'" in refused.err and not new.exists()
 
 
 def lines_of(folder: Path, name: str = "nccl_tuner.csv") -> list[str]:
