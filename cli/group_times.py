@@ -49,6 +49,11 @@ class GroupTimes:
         self, kind: Kind, collective: str, choosers: Mapping[str, Choose]
     ) -> Iterator[dict[str, Any]]:
         beside = [call for call in self._company if call.kind != kind.name]
+        if self._args.concurrent == "all" and not beside:
+            raise InputError(
+                f"--concurrent all: no call of another kind beside {kind.name}:{collective}; add "
+                "it to --beside"
+            )
         nccl = nccl_choice(self._args.nccl_version or NCCL_VERSION)
         company = company_calls(
             self._topology,

@@ -55,14 +55,14 @@ def add_megatron(group: argparse._ArgumentGroup, source: argparse._ArgumentGroup
     )
 
 
-def add_company(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of groups that call at the same time."""
+def add_company(parser: argparse.ArgumentParser, *, none: bool = False) -> None:
+    """Add the arguments of groups that call at the same time; ``none``: one may be alone."""
     parser.add_argument(
         "--concurrent",
         metavar="WHO",
         help="with groups, whose calls -c names as KIND:COLLECTIVE: kind (default): all groups of "
-        "the kind call at once; none: one group alone; all: as kind, while the calls of --beside "
-        "begin again whenever they end",
+        "the kind call at once; all: while the calls of --beside begin again whenever they end"
+        + ("; none: one group alone" if none else ""),
     )
     parser.add_argument(
         "--beside",

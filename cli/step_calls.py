@@ -176,7 +176,8 @@ def tune_command(args: argparse.Namespace, rows: Sequence[StepRow]) -> str:
     size = max(of_size, key=of_size.__getitem__)
     calls = ",".join(f"{row.kind}:{row.collective}" for row in timed if row.size == size)
     order = ["--order", args.order] if args.order != MEGATRON_ORDER else []
-    words = ["tuccl", "tune", args.topology, "--layout", args.layout, *order]
+    version = ["--nccl-version", args.nccl_version] if args.nccl_version else []
+    words = ["tuccl", "tune", args.topology, "--layout", args.layout, *order, *version]
     words += ["-c", calls, "-s", format_bytes(size), "-o", args.table or "job/"]
     return shlex.join(words)
 

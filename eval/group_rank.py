@@ -13,7 +13,13 @@ import torch.distributed as dist
 
 import tuccl.torch
 from tuccl.errors import TucclError
-from tuccl.eval.measure_groups import GLOO, GroupTimes, MeasuredCall, MeasuredGroups
+from tuccl.eval.measure_groups import (
+    GLOO,
+    MOST_TURNS,
+    GroupTimes,
+    MeasuredCall,
+    MeasuredGroups,
+)
 from tuccl.files import write_file
 from tuccl.training.job import JOB_FILE, RESULTS_FILE
 from tuccl.training.ranks.process import run_rank
@@ -93,7 +99,7 @@ class _Rank:
         turns = []
         for other in call.beside:
             _, us = self._timed(MeasuredCall(*other), GLOO, [])
-            turns.append(max(round(own_us / us), 1))
+            turns.append(min(max(round(own_us / us), 1), MOST_TURNS))
         return turns
 
     def _timed(self, call: MeasuredCall, arm: str, turns: list[int]) -> tuple[torch.Tensor, float]:

@@ -16,6 +16,10 @@ from tuccl.training.launch import run_ranks
 from tuccl.tuning import tuned_sizes
 
 GLOO = "gloo"
+MEASURED = ("allgather", "allreduce", "alltoall", "reduce-scatter")
+
+
+MOST_TURNS = 64
 
 
 class MeasuredCall(msgspec.Struct, frozen=True):
@@ -25,8 +29,8 @@ class MeasuredCall(msgspec.Struct, frozen=True):
         kind: Of the groups.
         collective: The collective.
         nbytes: A group's whole array.
-        beside: Calls of other kinds, which begin just before.
-        repeats: These are made as often as they fit into the call's time.
+        beside: Calls of other kinds, which are under way when it begins.
+        repeats: Of these as many are under way as take as long by Gloo, at most `MOST_TURNS`.
     """
 
     kind: str
@@ -62,7 +66,8 @@ class GroupTimes(msgspec.Struct, frozen=True):
 
     Attributes:
         call: The call.
-        us: By arm the time of each round, from a barrier to the end of the last rank.
+        us: By arm the time of each round, of the slowest rank: from after a barrier, and after it
+            has started the calls beside, to the call's end.
         programs: By arm the part of rank 0's calls that ran a table's program, not Gloo.
     """
 
@@ -80,7 +85,7 @@ class GroupTimes(msgspec.Struct, frozen=True):
 
 
 def calls_of_job(job: JobTables, sizes: Sequence[int] | None = None) -> tuple[MeasuredCall, ...]:
-    """Return the calls that a job's tables were tuned for, beside those of the tune.
+    """Return the calls of `MEASURED` that a job's tables were tuned for, beside those of the tune.
 
     Args:
         job: The job.
@@ -90,7 +95,7 @@ def calls_of_job(job: JobTables, sizes: Sequence[int] | None = None) -> tuple[Me
     for entry in job.entries:
         lookup = job.table(entry).lookup
         beside = tuple(KindCall.parse(text) for text in entry.beside)
-        for collective in sorted({each.collective for each in lookup.entries}):
+        for collective in sorted({each.collective for each in lookup.entries} & {*MEASURED}):
             for nbytes in sizes or tuned_sizes(lookup, collective):
                 calls[MeasuredCall(entry.kind, collective, nbytes, beside, entry.repeats)] = None
     return tuple(calls)

@@ -203,8 +203,16 @@ def _beside_us(
     own = [
         group_call(chosen[orbit[0]], groups[number], nbytes) for orbit in orbits for number in orbit
     ]
-    sets = [own, *company]
-    ends_us = iter(SimExecutor(topology).time_groups([call for each in sets for call in each]))
+    return set_times_us(SimExecutor(topology), [own, *company])
+
+
+def set_times_us(executor: SimExecutor, sets: Sequence[Sequence[GroupCall]]) -> list[float]:
+    """Return the simulated us of the slowest call of each of ``sets``, which run at once.
+
+    Raises:
+        InputError: as `SimExecutor.time_groups`.
+    """
+    ends_us = iter(executor.time_groups([call for each in sets for call in each]))
     return [max(islice(ends_us, len(each))) for each in sets]
 
 

@@ -7,14 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from tuccl.errors import InputError
-from tuccl.groups.concurrent import nccl_choice
 from tuccl.groups.job import JobEntry, JobTables
 from tuccl.groups.layout import MEGATRON_KINDS
 from tuccl.runtime import Table
 from tuccl.runtime.export.files import Export, export_csv, export_text
 from tuccl.runtime.export.nccl import CSV_FILES, csv_lines
-from tuccl.runtime.nccl.versions import nccl_release
-from tuccl.runtime.table.entry import Entry
 from tuccl.runtime.table.preference import table_within
 
 MEGATRON, MEGATRON_FILE = "megatron", "nccl_communicators.yaml"
@@ -40,7 +37,7 @@ def export_job(
     Args:
         job: Its tables are tuned with dialect ``nccl``.
         dialect: ``nccl`` (NVIDIA's example tuner) or ``ncclx``: by the hosts and ranks of groups;
-            ``megatron``: the most SMs that each kind's choices occupy.
+            ``megatron``: the SMs of ``shares``.
         path: The folder.
         prefer: speed or sms, instead of the tables' own order.
         shares: By kind the SMs that its choices may occupy; others as many as they want.
@@ -56,7 +53,7 @@ def export_job(
         )
     tables = _tables(job, prefer, shares or {})
     if dialect == MEGATRON:
-        exported = _export_megatron(job, tables, path, shares or {})
+        exported = _export_megatron(job, path, shares or {})
     else:
         exported = _export_shapes(job, tables, dialect, path)
     return replace(exported, notes=(*exported.notes, *_share_notes(tables, shares or {})))
@@ -83,29 +80,24 @@ def _tables(job: JobTables, prefer: str | None, shares: Mapping[str, int]) -> di
 
 
 def _export_megatron(
-    job: JobTables,
-    tables: Mapping[JobEntry, Table],
-    path: str | os.PathLike[str],
-    shares: Mapping[str, int],
+    job: JobTables, path: str | os.PathLike[str], shares: Mapping[str, int]
 ) -> Export:
     """Write what Megatron-LM reads with --nccl-communicator-config-path.
 
     Notes:
         megatron/core/parallel_state.py, ``get_nccl_options``: by the name of a kind of groups, the
-        fields of ncclConfig_t.
+        fields of ncclConfig_t. A limit holds for all calls of a communicator.
     """
-    lines = [f"# The most channels of the choices in {job.folder.name}, by kind"]
-    for kind in dict.fromkeys(entry.kind for entry in job.entries):
+    if not shares:
+        raise InputError(f"dialect {MEGATRON}: expected the SMs of each kind; add --share")
+    lines = [f"# The most channels of each kind of {job.folder.name}"]
+    for kind, sms in shares.items():
         if kind not in MEGATRON_KINDS:
             raise InputError(
                 f"kind {kind}: none of Megatron's; expected {', '.join(MEGATRON_KINDS)}"
             )
-        of_kind = [table for entry, table in tables.items() if entry.kind == kind]
-        ctas = max(_channels(table, each) for table in of_kind for each in table.entries)
-        ctas = min(ctas, shares.get(kind, ctas))
-        lines += [f"{_MEGATRON_NAMES.get(kind, kind)}:", f"  max_ctas: {ctas}"]
-    signature = next((table.lookup.signature for table in tables.values()), "")
-    return export_text(MEGATRON_FILE, "".join(f"{each}\n" for each in lines), path, (), signature)
+        lines += [f"{_MEGATRON_NAMES.get(kind, kind)}:", f"  max_ctas: {sms}"]
+    return export_text(MEGATRON_FILE, "".join(f"{each}\n" for each in lines), path, (), "")
 
 
 def _share_notes(tables: Mapping[JobEntry, Table], shares: Mapping[str, int]) -> Iterator[str]:
@@ -118,6 +110,9 @@ def _share_notes(tables: Mapping[JobEntry, Table], shares: Mapping[str, int]) ->
             for first in each.candidates[:1]
             if first.nccl is not None and first.stats is not None
         ]
+        if not entries:
+            yield f"{kind}: has no table; what {sms} SMs cost is not known"
+            continue
         most = (
             f"up to {max(factors):.2f} times as long as the fastest"
             if factors
@@ -129,16 +124,6 @@ def _share_notes(tables: Mapping[JobEntry, Table], shares: Mapping[str, int]) ->
             f"{len(entries)} ranges have none and are left to NCCL, whose time with so few is not "
             "known"
         )
-
-
-def _channels(table: Table, entry: Entry) -> int:
-    """The channels of an entry's choice; of NCCL's own at the greatest size, or the least."""
-    first = entry.candidates[0]
-    if first.nccl is not None:
-        return first.sms
-    nbytes = entry.min_bytes if entry.max_bytes is None else entry.max_bytes - 1
-    choose = nccl_choice(nccl_release(table.lookup.nccl_version))
-    return choose(table.topology, entry.collective, nbytes).program.nchannels
 
 
 def _export_shapes(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from tuccl.errors import Infeasible
+from tuccl.errors import Infeasible, InputError
 from tuccl.groups.concurrent import (
     Choose,
     choices,
@@ -90,7 +90,7 @@ def time_step(
                 choosers[call.kind] = _choosers(topology, members, call.kind, tables, version)
             try:
                 row = _timed(topology, members, row, choosers[call.kind])
-            except Infeasible as error:
+            except (Infeasible, InputError) as error:
                 row = msgspec.structs.replace(row, refusal=str(error))
         rows.append(row)
     progress(len(calls), len(calls), "calls timed")

@@ -11,13 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from itertools import islice
 from typing import NamedTuple
 
 import msgspec
 
 from tuccl.errors import Infeasible, InputError
-from tuccl.groups.concurrent import group_call, table_run
+from tuccl.groups.concurrent import group_call, set_times_us, table_run
 from tuccl.groups.layout import Groups
 from tuccl.runtime import Candidate, Entry, LookupTable, SimExecutor, Table
 from tuccl.runtime.executors.sim import GroupCall
@@ -75,7 +74,9 @@ def family_round(
             continue
         options = candidate_calls(family, entries, tuned_size(entries[0]), nccl_version)
         defaults = default_numbers(entries)
-        default_us = times_us(executor, [chosen_calls(options, defaults) or [], *default_company])
+        default_us = times_us(executor, [chosen_calls(options, defaults), *default_company])
+        if math.inf in default_us:
+            continue  # no measure
 
         def ratios(
             chosen: Numbers, options: Options = options, default_us: list[float] = default_us
@@ -158,10 +159,9 @@ def times_us(executor: SimExecutor, sets: Company) -> list[float]:
     if len(known) < len(sets):
         return never
     try:
-        ends_us = iter(executor.time_groups([call for each in known for call in each]))
+        return set_times_us(executor, known)
     except InputError:
         return never
-    return [max(islice(ends_us, len(each))) for each in known]
 
 
 def with_first(entry: Entry, number: int) -> Entry:

@@ -216,7 +216,10 @@ class _Circumstances:
                 tables.append(
                     tune(part, collectives, sizes, on, self.options, path=place, progress=progress)
                 )
-            made.append(entry)
+            # What is beside a mix has no part in these times; `_mixed` adds it.
+            made.append(
+                msgspec.structs.replace(entry, beside=(), repeats=False) if self.repeats else entry
+            )
         if self.company or (len(orbits) > 1 and self.concurrent != "none"):
             version = nccl_release(self.options.nccl_version)
             family = Family(kind.groups, orbits, tables)
@@ -294,7 +297,10 @@ def _check_company(folder: Path, entries: Sequence[JobEntry], mine: JobEntry) ->
     """Refuse to add to a table that was tuned in other company: its times would not compare."""
     for entry in entries:
         company = entry.concurrent, entry.beside, entry.repeats
-        if entry.table == mine.table and company != (mine.concurrent, mine.beside, mine.repeats):
+        same = company == (mine.concurrent, mine.beside, mine.repeats)
+        # Candidates of a mix are found as without; an interrupted tune leaves them so.
+        mixes = mine.repeats and (entry.concurrent, entry.beside) == (mine.concurrent, ())
+        if entry.table == mine.table and not (same or mixes):
             again = " over and over" if entry.repeats else ""
             raise InputError(
                 f"{printable_path(folder / TABLES_NAME / entry.table)}: was tuned with "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -38,8 +39,9 @@ def mix_round(
 ) -> dict[str, Family]:
     """Return ``families`` with the candidates first that are fastest beside those of other kinds.
 
-    First the calls of ``mix`` choose together (`best_numbers`): each is timed while those of other
-    kinds begin again whenever they end. Then each other entry of a table chooses beside them.
+    First the calls of ``mix`` choose together (`best_numbers`): each is timed, with those of other
+    kinds, while these begin again whenever they end. Then each other entry of a table chooses
+    beside them.
 
     Args:
         topology: The whole machine.
@@ -126,15 +128,18 @@ def _together(executor: SimExecutor, calls: Sequence[_MixCall]) -> list[Numbers]
     def each_us(numbers: Numbers) -> list[float]:
         chosen = by_call(numbers)
         return [
-            times_us(
+            us
+            for call, own in zip(calls, chosen, strict=True)
+            for us in times_us(
                 executor,
                 [chosen_calls(call.options, own), *_company(calls, chosen, call.call.kind)],
-            )[0]
-            for call, own in zip(calls, chosen, strict=True)
+            )
         ]
 
     defaults = tuple(number for call in calls for number in call.defaults)
     default_us = each_us(defaults)
+    if math.inf in default_us:
+        return by_call((0,) * len(defaults))  # no measure
 
     def ratios(numbers: Numbers) -> list[float]:
         return [us / default for us, default in zip(each_us(numbers), default_us, strict=True)]
@@ -148,7 +153,8 @@ def _company(calls: Sequence[_MixCall], chosen: Sequence[Numbers], kind: str) ->
     for call, numbers in zip(calls, chosen, strict=True):
         if call.call.kind != kind:
             mine = chosen_calls(call.options, numbers)
-            found.append(mine and [each._replace(repeats=True) for each in mine])
+            again = None if mine is None else [each._replace(repeats=True) for each in mine]
+            found.append(again)
     return found
 
 

@@ -141,12 +141,14 @@ def bench_groups(args: argparse.Namespace) -> int:
             "groups: their calls are simulated; leave out --on, --emulate, --cross, --iterate, "
             "--trace and --utilisation"
         )
-    if args.machine or args.root or args.launch_mode != "mpi":
-        raise InputError("groups: leave out --machine, --root and --launch-mode")
+    if args.machine or args.root or args.check or args.launch_mode != "mpi":
+        raise InputError("groups: leave out --machine, --root, --check and --launch-mode")
     if not args.collective or not args.size:
         raise InputError("groups: expected -c KIND:COLLECTIVE and -s, as -c dp:allreduce -s 64M")
     if args.baseline not in (None, "nccl"):
         raise InputError(f"--baseline {args.baseline[:40]}: with groups only nccl")
+    if args.baseline and len(args.files) != 1:
+        raise InputError("expected one topology: bench --baseline nccl -c KIND:COLLECTIVE T")
     topology = topology_of(args.files[-1])
     times = GroupTimes(args, topology, groups_of(args, topology))
     if args.baseline:

@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_executor(parser)
     add_real(parser, elements=False)
     add_layout(parser, required=False)
-    add_company(parser)
+    add_company(parser, none=True)
     add_search(parser)
     parser.add_argument(
         "--objective",

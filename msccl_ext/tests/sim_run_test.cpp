@@ -135,6 +135,19 @@ void a_call_that_repeats_leaves_the_link_between_its_turns() {
   }
   CHECK(run(10, false).calls_us[0] < run(10, true).calls_us[0]);
 
+  // What shares nothing takes its own time, however short or long the other call is.
+  const Network apart(4, {{"l", "nvlink", 20}, {"m", "nvlink", 20}},
+                      {{1, 3, {1}, 0.7, Transport::kP2p}, {0, 2, {0}, 0.7, Transport::kP2p}});
+  for (const std::int64_t bytes : {1L << 10, 1L << 17, 1L << 19, 1L << 21, 1L << 25}) {
+    const GroupsResult r =
+        simulate_groups({{.program = &p, .members = {0, 2}, .nbytes = bytes},
+                         {.program = &p, .members = {1, 3}, .nbytes = 1 << 20, .repeats = true}},
+                        apart, m);
+    CHECK(near(r.calls_us[0], gap_us + 0.7 + static_cast<double>(bytes) / 20e3));
+    CHECK(near(r.calls_us[1], a / 20e3 + gap_us));
+    CHECK(r.resource_busy_us[1] >= 2 * a / 20e3);
+  }
+
   m.host_call_us = 1e3;  // the host hands over a call more seldom than the link carries it
   CHECK(std::abs(run(1e3, true).calls_us[1] / 1e3 - 1) < 0.05);
   CHECK(refusal([&] {

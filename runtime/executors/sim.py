@@ -47,7 +47,7 @@ class GroupCall(NamedTuple):
         nbytes: The whole array; rounded up to what the program's chunks divide.
         loop: The loop of the kernel that runs it.
         start_us: When the call begins.
-        repeats: It begins again whenever it ends, until the calls that do not repeat have ended.
+        repeats: It begins again whenever it ends, twice or more; the others meanwhile do too.
     """
 
     members: Sequence[int]
@@ -253,7 +253,7 @@ class SimExecutor(Executor):
         """Return when each of ``calls``, which run at the same time, ends, in simulated us.
 
         Each is a communicator of its own, with proxies of its own. A rank may be in several. Of a
-        call that repeats it is the mean time of its turns.
+        call that repeats it is the mean time of its turns but the first.
 
         Raises:
             Infeasible: traffic of others is beside the executor's runs.

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Tuccl
+from tuccl.errors import InputError
 from tuccl.eval.compare_groups import compare_groups
 from tuccl.groups.concurrent import (
     Choose,
@@ -24,7 +25,7 @@ from tuccl.groups.job import load_job
 from tuccl.groups.layout import megatron_groups
 from tuccl.topology import join, load_profile
 from tuccl.tuning import TuneOptions
-from tuccl.tuning.family_round import best_numbers
+from tuccl.tuning.family_round import Family, best_numbers, family_round
 from tuccl.tuning.job_search import tune_job
 
 MACHINE = join(load_profile("v100x4"), 4)
@@ -48,6 +49,39 @@ def test_no_call_may_pay_for_what_another_gains() -> None:
 def test_where_all_must_lose_the_one_that_loses_most_loses_least() -> None:
     assert best({(0, 0): (1.2, 1.0), (1, 0): (1.1, 1.1), (0, 1): (1.3, 0.5)}, (0, 0)) == (1, 0)
     assert best({(1, 1): (1.0, 1.0)}, (1, 1)) == (1, 1)  # nothing else can run
+
+
+def test_kinds_that_share_no_link_take_their_own_time_however_long_the_others_take() -> None:
+    machine = join(load_profile("dgx-h100"), 2)
+    groups, nccl = megatron_groups("tp=8", 16), dict.fromkeys(("tp", "dp"), nccl_choice())
+    dp = groups.kind("dp").groups
+    call = machine, dp, group_orbits(machine, dp), "allreduce", 1 << 14, nccl["dp"]
+    alone_us = time_groups(*call).together_us
+    for nbytes in (1 << 14, 1 << 22, 1 << 28):
+        tp = groups.kind("tp").groups
+        own = time_groups(machine, tp, group_orbits(machine, tp), "allreduce", nbytes, nccl["tp"])
+        company = company_calls(
+            machine, groups, [KindCall("tp", "allreduce", nbytes)], nccl, repeats=True
+        )
+        found = time_groups(*call, company)
+        assert found.together_us == pytest.approx(alone_us, rel=1e-9)
+        # Turns follow each other at once: what fills and drains the links comes once.
+        assert 0.5 * own.together_us < found.company_us[0] <= own.together_us * (1 + 1e-9)
+
+
+def test_what_no_gpu_holds_at_once_leaves_the_order_as_it_is(folder: Path) -> None:
+    calls = [("cp", "allgather"), ("dp", "reduce-scatter")]
+    options = TuneOptions(budget=3, methods=("ring",))
+    job, tables = tune_job(MACHINE, GROUPS, calls, "1M", options, path=folder.with_name("full"))
+    groups = job.groups.kind("cp").groups
+    family = Family(groups, [job.entries[0].groups], tables[:1])
+    choose = {"dp": nccl_choice()}
+    company = company_calls(
+        MACHINE, GROUPS, [KindCall("dp", "allreduce", 64)], choose, repeats=True
+    )
+    crowd = [company[0] * 200]  # thread blocks beyond the SMs
+    [same] = family_round(MACHINE, family, "2.19", crowd, crowd)
+    assert same.entries == tables[0].entries
 
 
 def mix_us(choices: Mapping[str, Choose]) -> list[float]:
@@ -89,6 +123,21 @@ def test_tables_for_all_kinds_at_once_lose_nothing_to_the_default(folder: Path) 
         found[name] = [us / own for us, own in zip(mix_us(choices), default, strict=True)]
     assert max(found["all"]) <= 1.01
     assert max(found["kind"]) > 1.1  # each kind by itself takes links from the other
+
+
+def test_a_job_that_was_tuned_kind_by_kind_may_be_tuned_for_all_at_once(tmp_path: Path) -> None:
+    options, place = TuneOptions(budget=3, methods=("ring",)), tmp_path / "job"
+    call = [("cp", "allgather")]
+    job, _ = tune_job(MACHINE, GROUPS, call, "1M", options, path=place)
+    assert not job.entries[0].repeats
+    mix = [("dp", "allreduce", "1M")]
+    job, _ = tune_job(
+        MACHINE, GROUPS, call, "4M", options, path=place, concurrent="all", beside=mix
+    )
+    assert job.entries[0].beside == ("dp:allreduce=1M",) and job.entries[0].repeats
+    assert len({entry.min_bytes for entry in job.table(job.entries[0]).entries}) == 2
+    with pytest.raises(InputError, match="beside dp:allreduce=1M over and over; do the same"):
+        tune_job(MACHINE, GROUPS, call, "1M", options, path=place)
 
 
 def test_a_comparison_makes_the_calls_beside_and_shows_what_they_take(

@@ -83,13 +83,13 @@ struct GroupCall {
   StepLoop step_loop;
   bool launch_plan = false;  ///< The host hands over the work of all channels at once.
   double start_us = 0;
-  bool repeats = false;  ///< Begins again whenever it ends, until those that do not have ended.
+  bool repeats = false;  ///< Begins again whenever it ends.
 };
 
 struct GroupsResult {
   double time_us = 0;  ///< From time 0 to the end of the last call that does not repeat.
-  /// From time 0 to the end of each call; of one that repeats, the mean from turn to turn,
-  /// infinite where none began to end.
+  /// From time 0 to the end of each call; of one that repeats, the mean from turn to turn, but for
+  /// the first.
   std::vector<double> calls_us;
   std::vector<double> resource_busy_us;  ///< As in SimResult.
   bool extrapolated = false;
@@ -97,9 +97,10 @@ struct GroupsResult {
 
 /// Runs calls of groups at the same time, each a communicator of its own: with proxies of its own
 /// on its ranks, which share GPUs and links with those of the others. Calls that take as many
-/// passes over their chunks are extrapolated as `simulate` does, others are walked whole. Between
-/// the turns of a call that repeats its thread blocks do not wait for each other.
-/// `options.step_loop` is not read; `options.process_gpus` 0: those of a call.
+/// passes over their chunks are extrapolated as `simulate` does, others are walked whole. Where a
+/// call repeats it makes two turns or more, and the others are made over and over too until it has;
+/// the thread blocks of a call do not wait for each other between its turns. `options.step_loop` is
+/// not read; `options.process_gpus` 0: those of a call.
 ///
 /// Throws InputError for what `simulate` lists, and for members that are not the network's ranks.
 GroupsResult simulate_groups(const std::vector<GroupCall>& calls, const Network& network,

@@ -176,7 +176,7 @@ void bind_groups(nb::module_& m) {
       "Simulated run of calls at the same time, each by its program, the network's rank for each "
       "of the program's, knobs, bytes, `pass_bytes`, `transfer_slots`, whether the "
       "host hands over all channels' work at once, start in us, and whether it begins again "
-      "whenever it ends, until those that do not have ended.");
+      "whenever it ends.");
 }
 
 }  // namespace

@@ -35,7 +35,9 @@ Run<kRecorded>::Run(const TransferGraph& graph, Recorder* recorder)
       connections_(graph.connections.size()),
       edges_(graph.edge_waiter.size()),
       free_(graph.blocks.size(), true),
-      free_writer_(graph.edge_waiter.size(), -1) {
+      free_writer_(graph.edge_waiter.size(), -1),
+      repeating_(std::any_of(graph.calls.begin(), graph.calls.end(),
+                             [](const CallCosts& c) { return c.repeats; })) {
   for (std::size_t b = 0; b < graph.blocks.size(); ++b) {
     const Block& block = graph.blocks[b];
     for (int i = block.first; i < block.last; ++i) {
@@ -58,7 +60,7 @@ void Run<kRecorded>::reset(const std::vector<Passes>& passes) {
   sharing_.reset();
   starts_.clear();
   foremost_ = events_ = 0;
-  finished_ = begin;
+  finished_ = clock_ = begin;
   outside_ = 0;
   open_blocks_ = 0;
   proxy_free_.assign(graph_.calls.size() * graph_.links.network->ranks(), 0.0);
@@ -94,7 +96,7 @@ void Run<kRecorded>::begin(const std::vector<Passes>& passes) {
       blocks_[b].began = blocks_[b].now;
       begin_slice(static_cast<int>(b), graph_.transfers[block.first]);
       if (!free_[b]) awake_.push_back(static_cast<int>(b));
-      open_blocks_ += !free_[b] && !costs(block).repeats;
+      open_blocks_ += !free_[b];
     }
   }
   std::reverse(awake_.begin(), awake_.end());
@@ -129,14 +131,14 @@ Outcome Run<kRecorded>::end() {
   events(std::numeric_limits<std::int64_t>::max());
   finish_free();
   for (std::size_t b = 0; b < blocks_.size(); ++b)
-    if (blocks_[b].stage != Stage::kDone && !costs(graph_.blocks[b]).repeats) refuse_deadlock();
+    if (is_open(static_cast<int>(b))) refuse_deadlock();
   const double began = graph_.outside ? graph_.outside->call_us : 0;
   Outcome out{finished_ - began, {}, {}};
   for (std::size_t c = 0; c < calls_.size(); ++c)
-    out.calls_us.push_back(graph_.calls[c].repeats ? turn_us(static_cast<int>(c), out.time_us)
+    out.calls_us.push_back(graph_.calls[c].repeats ? turn_us(static_cast<int>(c))
                                                    : calls_[c].ended - began);
   for (std::size_t r = 0; r < nic_last_.size(); ++r)
-    out.busy_us.push_back(sharing_.busy_us(static_cast<int>(r), finished_));
+    out.busy_us.push_back(sharing_.busy_us(static_cast<int>(r), repeating_ ? clock_ : finished_));
   return out;
 }
 
@@ -146,6 +148,7 @@ void Run<kRecorded>::events(std::int64_t pass) {
     const double now =
         std::min(starts_.empty() ? kUnlimited : starts_.front().time, sharing_.next_end());
     if (now == kUnlimited) return;
+    clock_ = now;
     const double moment = now * kSameMoment;
     while (true) {
       if (sharing_.next_end() <= moment) {
@@ -203,7 +206,9 @@ template <bool kRecorded>
 void Run<kRecorded>::finish_free() {
   for (int b = 0; b < static_cast<int>(blocks_.size()); ++b) {
     BlockState& s = blocks_[b];
-    if (!free_[b] || s.stage == Stage::kDone || costs(graph_.blocks[b]).repeats) continue;
+    if (!free_[b] || !is_open(b)) continue;
+    while (repeating_ && is_open(b)) run_transfer(b);
+    if (repeating_) continue;
     while (s.at != graph_.blocks[b].first) run_transfer(b);
     const std::int64_t full = calls_[graph_.blocks[b].call].passes.full;
     if (!kRecorded && s.pass + 2 < full) {
@@ -362,7 +367,7 @@ void Run<kRecorded>::finish_transfer(int block, const Transfer& t) {
   if (++s.at == b.last) {
     s.at = b.first;
     if (++s.pass == calls_[b.call].total) {
-      if (costs(b).repeats) return repeat(block);
+      if (repeating_) return repeat(block);
       s.stage = Stage::kDone;
       open_blocks_ -= !free_[block];
       finish(b.call, s.now);
@@ -379,15 +384,18 @@ void Run<kRecorded>::finish(int call, double now) {
   finished_ = std::max(finished_, now);
 }
 
-/// Lets a block begin its call's next turn. One that can be held up does so by an event: it runs
-/// ahead of the others by a turn at most, so that the walk ends.
+/// Lets a block begin its call's next turn: also one of a call that is made once, as long as others
+/// have turns to make. One that can be held up does so by an event: it runs ahead of the others by
+/// a turn at most, so that the walk ends.
 template <bool kRecorded>
 void Run<kRecorded>::repeat(int block) {
   BlockState& s = blocks_[block];
   const CallCosts& c = costs(graph_.blocks[block]);
-  ++s.turns;
+  if (++s.turns == 1 && !c.repeats) finish(graph_.blocks[block].call, s.now);
+  open_blocks_ -= !free_[block] && s.turns == least_turns(block);
   s.pass = 0;
   s.began = s.now = std::max(s.now + c.start_us, s.began + c.host_us);
+  if (s.turns == 1) s.second = s.now;
   begin_slice(block, graph_.transfers[s.at]);
   if (free_[block]) return;
   s.stage = Stage::kAgain;
@@ -395,19 +403,31 @@ void Run<kRecorded>::repeat(int block) {
   std::push_heap(starts_.begin(), starts_.end(), std::greater<>());
 }
 
-/// The mean time of a turn of a call that repeats: of its blocks' turns, the last ones in part.
+/// The mean time of the turns of a call that repeats, but for each block's first.
 template <bool kRecorded>
-double Run<kRecorded>::turn_us(int call, double elapsed_us) const {
-  double turns = 0, blocks = 0;
+double Run<kRecorded>::turn_us(int call) const {
+  double us = 0, blocks = 0;
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     const Block& b = graph_.blocks[i];
     if (b.call != call || free_[i] || b.first == b.last) continue;
     const BlockState& s = blocks_[i];
-    const double part = s.pass + static_cast<double>(s.at - b.first) / (b.last - b.first);
-    turns += b.stands_for * (s.turns + part / calls_[call].total);
+    us += b.stands_for * (s.began - s.second) / static_cast<double>(s.turns - 1);
     blocks += b.stands_for;
   }
-  return turns > 0 ? (elapsed_us - graph_.calls[call].begin_us) * blocks / turns : kUnlimited;
+  return blocks > 0 ? us / blocks : 0;
+}
+
+/// The turns that a block makes at least: of a call that repeats one to fill the links, one more.
+template <bool kRecorded>
+std::int64_t Run<kRecorded>::least_turns(int block) const {
+  return costs(graph_.blocks[block]).repeats ? 2 : 1;
+}
+
+template <bool kRecorded>
+bool Run<kRecorded>::is_open(int block) const {
+  const BlockState& s = blocks_[block];
+  if (!repeating_ || s.stage == Stage::kDone) return s.stage != Stage::kDone;
+  return s.turns < least_turns(block) && !(free_[block] && costs(graph_.blocks[block]).repeats);
 }
 
 /// Cuts the present transfer in slices (prims_simple.h: two halves, unless one
@@ -566,7 +586,7 @@ template <bool kRecorded>
 void Run<kRecorded>::refuse_deadlock() const {
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     const Block& b = graph_.blocks[i];
-    if (blocks_[i].stage == Stage::kDone || costs(b).repeats) continue;
+    if (!is_open(static_cast<int>(i))) continue;
     throw InputError("deadlock: " + step_name(b.gpu, b.id, graph_.transfers[blocks_[i].at].step) +
                      " waits for ever for " + waited_for(static_cast<int>(i)) +
                      "; `tuccl verify` says why");

@@ -89,9 +89,10 @@ class Run {
     double now = 0;
     double left = 0;         ///< Payload of the transfer behind the present slice.
     double part = 0;         ///< Payload of the present slice.
-    double began = 0;        ///< The present turn of a call that repeats.
+    double began = 0;        ///< The present turn, where calls repeat,
+    double second = 0;       ///< and the second one.
     std::int64_t pass = 0;   ///< Of the present turn.
-    std::int64_t turns = 0;  ///< Done, of a call that repeats.
+    std::int64_t turns = 0;  ///< Done, where calls repeat.
     int at = 0;              ///< Transfer.
     int slice = 0;
     Stage stage = Stage::kDepend;
@@ -124,7 +125,9 @@ class Run {
   void reset(const std::vector<Passes>& passes);
   void finish(int call, double now);
   void repeat(int block);
-  double turn_us(int call, double elapsed_us) const;
+  double turn_us(int call) const;
+  std::int64_t least_turns(int block) const;
+  bool is_open(int block) const;
   void events(std::int64_t pass);
   void await_outside();
   void open_outside(double now);
@@ -173,7 +176,9 @@ class Run {
   std::int64_t events_ = 0;
   double finished_ = 0;
   std::size_t outside_ = 0;  ///< Next flow of others.
-  int open_blocks_ = 0;      ///< Not done, but for free ones and those of calls that repeat.
+  int open_blocks_ = 0;      ///< Not done, or with turns to make, but for free ones.
+  bool repeating_ = false;   ///< Some call repeats.
+  double clock_ = 0;         ///< The last event.
 };
 
 extern template class Run<false>;

@@ -50,8 +50,8 @@ struct CallCosts {
   double net_message_us = 0;
   double net_ready_us = 0;  ///< Written by the GPU to taken by the proxy.
   double begin_us = 0;      ///< When its thread blocks begin.
-  bool repeats = false;     ///< It begins again whenever it ends, until all others have ended.
-  double start_us = 0;      ///< Where it repeats: from a block's end to its next beginning,
+  bool repeats = false;     ///< It begins again whenever it ends; all others then do too.
+  double start_us = 0;      ///< From a block's end to its next beginning,
   double host_us = 0;       ///< and at least from one beginning to the next.
   bool resident = true;     ///< Each of its thread blocks holds an SM; NVLS's are parts of one.
 };
