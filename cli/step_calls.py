@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _USUAL = {
     "order": MEGATRON_ORDER,
     "micro_batch": 1,
-    "global_batch": 0,
-    "sequence": 0,
+    "global_batch": None,
+    "sequence": None,
     "cp_comm_type": "p2p",
 }
 _OTHERS = (
@@ -85,6 +85,8 @@ def check_step_options(args: argparse.Namespace) -> None:
     Raises:
         InputError: they do not go together.
     """
+    if 0 in (args.sequence, args.global_batch):
+        raise InputError("--sequence, --global-batch: expected 1 or more")
     if args.layout is None:
         given = [name for name, usual in _USUAL.items() if getattr(args, name) != usual]
         given += ["no_sequence_parallel"] if args.no_sequence_parallel else []
@@ -109,7 +111,7 @@ def print_step(args: argparse.Namespace, topology: Topology) -> int:
 
     model = load_transformer(args.model)
     job = megatron_groups(args.layout, topology.ranks, args.order)
-    sizes = args.micro_batch, args.global_batch, args.sequence
+    sizes = args.micro_batch, args.global_batch or 0, args.sequence or 0
     batch = Batch(*sizes, not args.no_sequence_parallel, args.cp_comm_type)
     calls = step_calls(model, job, batch)
     tables = tables_of(args.table, job, topology) if args.table else None

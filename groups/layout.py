@@ -18,6 +18,7 @@ MEGATRON_ORDER = "tp-cp-ep-dp-pp"
 _MOST_BYTES = 1 << 26
 _MOST_RANKS = 1 << 16
 _AXIS = re.compile(r"([A-Za-z][A-Za-z0-9_]{0,39})=([1-9][0-9]{0,5})")
+_KIND = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")  # the name of a folder and of a word
 _MEGATRON_AXES = (*MEGATRON_ORDER.split("-"), "etp")
 # Kinds by name: the axes that a group of theirs spans, and Megatron's name.
 _DENSE = {
@@ -68,6 +69,11 @@ class ProcessGroups(
         names = [kind.name for kind in self.kinds]
         if len(set(names)) != len(names):
             raise ValueError("a kind is there twice")
+        for name in names:
+            if not _KIND.fullmatch(name):
+                raise ValueError(
+                    f"kind {name[:40]!r}: expected a letter, then letters, digits, _ and -"
+                )
         for kind in self.kinds:
             members = [rank for group in kind.groups for rank in group]
             if not all(kind.groups) or len(set(members)) != len(members):
@@ -118,6 +124,8 @@ def megatron_groups(layout: str, ranks: int, order: str = MEGATRON_ORDER) -> Pro
             f"--layout {layout[:60]!r}: tp, cp, dp and pp make {tp * cp * pp * sizes['dp']} ranks; "
             f"the machine has {ranks}"
         )
+    if "etp" in sizes and ep == 1:
+        raise InputError(f"--layout {layout[:60]!r}: etp is of experts; add ep")
     found = _kinds(_DENSE, {axis: dense[axis] for axis in axes}, with_cp=cp > 1)
     if ep > 1:
         etp = sizes.get("etp", tp)
@@ -223,7 +231,10 @@ def _axes(text: str, option: str, known: Iterable[str] = ()) -> dict[str, int]:
     for word in text.split(","):
         match = _AXIS.fullmatch(word.strip())
         if match is None or match[1] in sizes or (known and match[1] not in known):
-            names = ", ".join(known) or "any name, each once"
-            raise InputError(f"{option} {text[:60]!r}: expected NAME=SIZE,...; NAME: {names}")
+            names = ", ".join(known) or "any"
+            raise InputError(
+                f"{option} {text[:60]!r}: expected NAME=SIZE,..., each name once, sizes above 0; "
+                f"NAME: {names}"
+            )
         sizes[match[1]] = int(match[2])
     return sizes

@@ -28,7 +28,8 @@ from tuccl.groups.job import (
     save_job,
 )
 from tuccl.groups.layout import Groups, Kind, ProcessGroups
-from tuccl.runtime import LookupTable, Table, save_table
+from tuccl.runtime import LookupTable, Table, load_table, save_table
+from tuccl.runtime.baseline.nccl_best import check_nccl_collective
 from tuccl.runtime.executors.sim import GroupCall
 from tuccl.runtime.nccl.versions import nccl_release
 from tuccl.topology import Topology, keep_gpus
@@ -94,6 +95,9 @@ def tune_job(
         raise InputError(
             "groups: one process tunes them, or its workers; leave out storage and dask"
         )
+    for _, collective in calls:
+        if options.dialect == "nccl":
+            check_nccl_collective(collective)
     if beside and concurrent == "none":
         raise InputError("calls beside a group's: expected concurrent groups, not none")
     if concurrent == "all" and not beside:
@@ -112,9 +116,13 @@ def tune_job(
         )
         collectives = list(dict.fromkeys(each for of, each in calls if of == name))
         report = partial(_of_kind, progress, name)
-        made, tuned[name] = circumstances.tune_kind(
-            groups.kind(name), collectives, sizes, entries, report
-        )
+        try:
+            made, tuned[name] = circumstances.tune_kind(
+                groups.kind(name), collectives, sizes, entries, report
+            )
+        except BaseException:
+            _save_resealed(folder, topology, groups, entries)
+            raise
         names = {entry.table for entry in made}
         entries = [entry for entry in entries if entry.table not in names] + made
         job = JobTables(folder, groups, topology, tuple(entries))
@@ -251,6 +259,21 @@ def _folder_of_tables(folder: Path) -> Iterator[None]:
 
 def _executor_of(executor: GroupExecutor, _: Topology) -> GroupExecutor:
     return executor
+
+
+def _save_resealed(
+    folder: Path, topology: Topology, groups: ProcessGroups, entries: Sequence[JobEntry]
+) -> None:
+    """Save the index again with what an interrupted tune has left in the tables of ``entries``."""
+    if not entries:
+        return
+    job = JobTables(folder, groups, topology, tuple(entries))
+    found = []
+    for entry in entries:
+        with suppress(InputError):
+            checksum = load_table(job.place(entry)).lookup.checksum
+            found.append(msgspec.structs.replace(entry, checksum=checksum))
+    save_job(replace(job, entries=tuple(found)))
 
 
 def _sealed(entries: Sequence[JobEntry], tables: Sequence[Table]) -> list[JobEntry]:

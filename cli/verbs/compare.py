@@ -52,7 +52,10 @@ _BASELINES = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     parser.add_argument(
-        "table", metavar="TABLE", help="folder of a table, as `tuccl tune` writes it"
+        "table",
+        metavar="TABLE",
+        help="folder of a table, or of a job's tables: these only in simulation, against NCCL's "
+        "choice, or with --emulate, measured against Gloo under PyTorch",
     )
     add_executor(parser)
     add_real(parser, elements=False)
@@ -146,11 +149,20 @@ def compare_job(args: argparse.Namespace) -> int:
     """Print a job's tables against NCCL's choice, all groups of a kind at once."""
     from tuccl.eval.compare_groups import compare_groups
 
-    if args.on != "sim" or args.cross or args.report or args.idle or args.prefer:
+    others = (
+        args.cross,
+        args.report,
+        args.idle,
+        args.prefer,
+        args.machine,
+        args.regime,
+        args.study,
+    )
+    if args.on != "sim" or any(others) or args.baseline not in ("both", "nccl"):
         raise InputError(
-            f"{args.table}: a job's tables are compared in simulation, without --cross, --report, "
-            "--idle and --prefer, or measured with --emulate alone; of its groups' parts compare "
-            "the tables in tables/"
+            f"{args.table}: a job's tables are compared with NCCL's choice, simulated, without "
+            "--cross, --report, --idle, --prefer, --machine, --regime, --study and --baseline, or "
+            "measured with --emulate alone; of its groups' parts compare the tables in tables/"
         )
     sizes = sizes_of(args.size) if args.size else None
     if args.emulate:

@@ -14,7 +14,7 @@ from tuccl.cli.arguments import (
 )
 from tuccl.cli.output import print_json, warn
 from tuccl.errors import InputError
-from tuccl.groups.export import export_job
+from tuccl.groups.export import MEGATRON, export_job
 from tuccl.groups.job import is_job, load_job
 from tuccl.program import read_program
 from tuccl.runtime.export import export, export_switch
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="executor (default), rccl (legacy) or fork of a table of programs; "
         "nccl (NVIDIA's example tuner) or ncclx of one of NCCL's own choices; "
         "mscclpp: execution plans of MSCCL++, with a Python module that selects them; megatron: "
-        "Megatron-LM's --nccl-communicator-config-path, of a job's tables",
+        "Megatron-LM's --nccl-communicator-config-path, of a job's tables with --share",
     )
     parser.add_argument(
         "--share",
@@ -79,8 +79,8 @@ def run(args: argparse.Namespace) -> int:
     elif is_job(path):
         shares = shares_of(args.share)
         exported = export_job(load_job(path), args.dialect, out, prefer=args.prefer, shares=shares)
-    elif args.share:
-        raise InputError(f"--share: {path} is no job's tables; expected what tune --layout writes")
+    elif args.share or args.dialect == MEGATRON:
+        raise InputError(f"{path}: is no job's tables; expected what tune --layout writes")
     else:
         is_program = path.is_file() and args.dialect == "mscclpp"
         exported = export(

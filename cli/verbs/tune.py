@@ -212,6 +212,8 @@ def run(args: argparse.Namespace) -> int:
         args.dialect = "mscclpp"
     if args.plans and args.dialect != "mscclpp":
         raise InputError("--plans: only --dialect mscclpp has plans; add it")
+    if args.objective != "mean" and not args.cross:
+        raise InputError("--objective: expected --cross, whose scenarios it weighs")
     if args.budget < 1:
         raise InputError(f"--budget {args.budget}: expected at least 1 evaluation")
     if args.workload is None and (args.collective is None or args.size is None):
@@ -260,8 +262,8 @@ def run_job(args: argparse.Namespace, topology: Topology) -> int:
             "groups: their calls are simulated; leave out --on, --emulate, --cross, --regime and "
             "--workload"
         )
-    if args.machine or args.plans or args.launch_mode != "mpi":
-        raise InputError("groups: leave out --machine, --launch-mode and --plans")
+    if args.machine or args.plans or args.root or args.launch_mode != "mpi":
+        raise InputError("groups: leave out --machine, --launch-mode, --plans and --root")
     job = groups_of(args, topology)
     calls = [(kind.name, collective) for kind, collective in calls_of(args.collective, job)]
     beside = beside_of(args.beside, job)

@@ -18,6 +18,18 @@ CHANNELS = (1, 2, 4, 8, 16, 32)
 _CLOSE = 2.0  # times as long as the fastest: other numbers of channels are worth a try
 
 
+def check_nccl_collective(collective: str) -> None:
+    """Refuse a collective that NCCL's tuners do not choose for.
+
+    Raises:
+        InputError: it is one.
+    """
+    if collective not in ALGORITHMS:
+        raise InputError(
+            f"{collective[:30]}: NCCL's tuners choose for {', '.join(ALGORITHMS)} only"
+        )
+
+
 def nccl_configurations(
     topology: Topology, collective: str, version: str = NCCL_VERSION
 ) -> tuple[NcclKnobs, ...]:
@@ -35,10 +47,7 @@ def nccl_configurations(
         CollNet (SHARP) is not tried. LL128 is tried only where NCCL holds it to be safe: requested
         by name it runs anywhere, and corrupts data.
     """
-    if collective not in ALGORITHMS:
-        raise InputError(
-            f"{collective[:30]}: NCCL's tuners choose for {', '.join(ALGORITHMS)} only"
-        )
+    check_nccl_collective(collective)
     graph, hosts = nccl_graph(topology, version), len(topology.hosts)
     supported = {
         "Ring": True,

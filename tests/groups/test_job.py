@@ -234,14 +234,38 @@ def test_the_verbs_tune_compare_and_explain_a_job(tuccl: Tuccl, tmp_path: Path) 
         (("explain", job, "--rank", "8"), "ranks 0 to 7"),
         (("explain", job, "-s", "1M", "-c", "allgather"), "are for one table"),
         (("explain", job / "tables/dp-0", "--rank", "1"), "job.json"),
-        (("compare", job, "--report", tmp_path / "r.html"), "compared in simulation"),
+        (("compare", job, "--report", tmp_path / "r.html"), "tables are compared with"),
     ):
         refused = tuccl(*bad)
         assert refused.code == 2 and why in refused.err, (bad, refused.err)
         assert len(refused.err.strip().splitlines()) == 1, refused.err
     new = tmp_path / "new"
-    refused = tuccl(*words, "--method", "nope", "-o", new)
-    assert refused.code == 2 and "method 'nope'" in refused.err and not new.exists()
+    for bad, why in (
+        (("--method", "nope"), "method 'nope'"),
+        (("--root", "1"), "leave out"),
+        (("--dialect", "nccl", "-c", "dp:allreduce,tp:alltoall"), "NCCL's tuners choose for"),
+        (("--objective", "tail"), "expected --cross"),
+    ):
+        refused = tuccl(*words, *bad, "-o", new)
+        assert refused.code == 2 and why in refused.err and not new.exists(), refused.err
+
+
+def test_an_interrupted_second_tune_leaves_a_job_that_is_read(tmp_path: Path) -> None:
+    place, host, groups = tmp_path / "job", load_profile("v100x4"), megatron_groups("tp=2", 4)
+    calls, options = [("dp", "allreduce"), ("tp", "allgather")], TuneOptions(budget=4)
+    tune_job(host, groups, calls, ["1M", "4M"], options, path=place)
+
+    def interrupt(done: int, total: int, task: str) -> None:
+        if task.startswith("tp") and done > 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tune_job(
+            *(host, groups, calls[::-1], ["1M", "16M"], TuneOptions(budget=6)),
+            path=place,
+            progress=interrupt,
+        )
+    assert {row.kind for row in compare_groups(load_job(place))} == {"dp", "tp"}
 
 
 def lines_of(folder: Path, name: str = "nccl_tuner.csv") -> list[str]:

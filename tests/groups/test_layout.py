@@ -11,6 +11,7 @@ import pytest
 
 from tuccl.errors import InputError
 from tuccl.groups.layout import (
+    Kind,
     ProcessGroups,
     megatron_groups,
     mesh_groups,
@@ -124,3 +125,16 @@ def test_an_unknown_kind_names_those_there_are() -> None:
     with pytest.raises(InputError, match="no groups 'xp': this job has tp, dp"):
         megatron_groups("tp=2", 4).kind("xp")
     assert ProcessGroups(4, ()).kinds == ()
+
+
+def test_names_of_kinds_and_sizes_that_cannot_be_are_refused() -> None:
+    for name in ("a/b", "t p", "", "..", "1x"):
+        with pytest.raises(ValueError, match="expected a letter"):
+            ProcessGroups(2, (Kind(name, ((0, 1),)),))
+    for layout, why in (
+        ("tp=2,etp=2", "add ep"),
+        ("tp=0", "sizes above 0"),
+        ("tp=2,tp=2", "each name once"),
+    ):
+        with pytest.raises(InputError, match=why):
+            megatron_groups(layout, 4)
