@@ -92,7 +92,7 @@ class Progress:
 
     def update(self, done: int, total: int, what: str) -> None:
         """Show that ``done`` of ``total`` are done and ``what`` is next, at which rate."""
-        if self._first is None:
+        if self._first is None or done < self._state[0]:  # another table of a job begins
             self._start, self._first = time.monotonic(), done
         if done > self._state[0]:
             self._last_advance = time.monotonic()

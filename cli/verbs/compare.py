@@ -173,7 +173,10 @@ def compare_job(args: argparse.Namespace) -> int:
     else:
         print("# simulated, us: from the start of all groups of a kind to the end of the last")
         if beside := any(row.beside for row in rows):
-            print("# beside: us of calls of other kinds, by NCCL's choice and by the tables")
+            print(
+                "# beside: us of other kinds' calls, by NCCL's choice and by the tables; of calls"
+            )
+            print("# that repeat a turn, without what fills the links")
         table = [
             [
                 *(row.kind, row.collective, format_bytes(row.size)),

@@ -46,6 +46,18 @@ def test_what_takes_long_now_leaves_at_least_as_long(
     assert progress._line().endswith("50 s left")
 
 
+def test_the_next_table_of_a_job_has_a_rate_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    progress = Progress()
+    progress.update(90, 100, "dp")  # of a study that goes on
+    clock[0] = 10.0
+    progress.update(0, 100, "tp")
+    clock[0] = 20.0
+    progress.update(20, 100, "tp")
+    assert progress._line() == "20/100 tp, 2/s, 40 s left"
+
+
 def test_after_an_interrupt_the_last_state_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(KeyboardInterrupt), Progress() as progress:
         progress.update(3, 9, "allreduce 1M 12.5 us")
