@@ -30,6 +30,7 @@ _NBYTES = 4 << 30
 # Seconds and GiB that issue 32 sets for one program, by GPUs: of other collectives, of an alltoall.
 _MARKS = {64: (1, 1, 2), 512: (5, 20, 4), 1024: (10, 60, 6)}
 _METHODS = {"alltoall": "hierarchical2"}
+_MOST_RAILS = 960  # GPUs on hosts of 8 beyond which hierarchical2 has more peers than blocks
 _HEAD = (
     f"{'machine':<9}{'collective':<16}{'method':<15}{'cpu s':>7}{'mark':>6}{'GB':>7}{'mark':>6}"
     f"{'simulated':>11}{'links':>7}{'blocks':>8}{'steps':>7}{'file':>7}"
@@ -49,6 +50,8 @@ def row(name: str, collective: str, search: bool) -> str:
     begun = time.process_time()
     topology = machine(name)
     method = "auto" if search else _METHODS.get(collective, "packing")
+    if not search and collective == "alltoall" and topology.ranks > _MOST_RAILS:
+        method = "hierarchical3"
     protocol = "LL128" if collective == "broadcast" else "Simple"
     try:
         found = synthesize(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from tuccl.errors import Infeasible, InputError
@@ -48,7 +48,7 @@ class Method:
         choose_chunk_counts: Returns the chunks per rank worth a try for a collective, a sketch, a
             topology and the most; None: ``chunk_counts``, whatever the problem.
         most_ranks: Ranks above which searches skip it: it takes minutes, or others are faster.
-        at_scale: Names of the collectives that searches try it for at any number of ranks.
+        at_scale: Most ranks by collective, where they are others.
         bitwise_equal: Whether all ranks get equal results: a sum is made once, or by all ranks
             in one order.
         effort_s: Seconds that a schedule takes on a common machine, where it is no moment: time
@@ -66,7 +66,7 @@ class Method:
         Callable[[Collective, Sketch, Topology | None, int], tuple[int, ...]] | None
     ) = None
     most_ranks: int = 128
-    at_scale: frozenset[str] = frozenset()
+    at_scale: Mapping[str, int] = field(default_factory=dict)
     bitwise_equal: bool = True
     effort_s: float = 0.01
     solver: bool = False
@@ -75,12 +75,13 @@ class Method:
 
     def suits(self, collective: Collective) -> bool:
         """Return whether searches try it: it does that collective, over so many ranks."""
-        few = collective.ranks <= self.most_ranks or collective.name in self.at_scale
-        return few and collective.name in self.collectives
+        most = self.at_scale.get(collective.name, self.most_ranks)
+        return collective.ranks <= most and collective.name in self.collectives
 
 
 _UNROOTED = frozenset(name for name in COLLECTIVES if not Collective(name, 2).rooted)
 _ALLGATHER = frozenset({"allgather"})
+_UNLIMITED = 1 << 30  # ranks
 _ALLPAIRS_SIZELESS = frozenset({"allgather", "alltoall", "scatter", "gather"})
 # Each chunk may be summed in a thread block of its own.
 _ALLPAIRS_CHUNKS = (1, 2, 4, 8)
@@ -119,7 +120,7 @@ METHODS: dict[str, Method] = {
             "hierarchical2",
             HIERARCHICAL2_COLLECTIVES,
             hierarchical2,
-            at_scale=frozenset({"alltoall"}),
+            at_scale={"alltoall": _UNLIMITED},
             sizeless=_ALLGATHER,
         ),
         Method(
@@ -129,13 +130,23 @@ METHODS: dict[str, Method] = {
             (1, 2),
             sizeless=_ALLGATHER,
         ),
-        Method("hierarchical3", HIERARCHICAL3_COLLECTIVES, hierarchical3, sizeless=_ALLGATHER),
+        Method(
+            "hierarchical3",
+            HIERARCHICAL3_COLLECTIVES,
+            hierarchical3,
+            at_scale=dict.fromkeys(
+                HIERARCHICAL3_COLLECTIVES - _UNROOTED | {"alltoall"}, _UNLIMITED
+            ),
+            sizeless=_ALLGATHER,
+        ),
         Method(
             "greedy",
             frozenset(COLLECTIVES),
             greedy,
             choose_chunk_counts=greedy_chunks,
-            at_scale=frozenset({"allgather", "reduce-scatter", "gather", "scatter"}),
+            at_scale=dict.fromkeys(
+                ("allgather", "reduce-scatter", "gather", "scatter"), _UNLIMITED
+            ),
             effort_s=0.1,
         ),
         Method(
@@ -143,7 +154,10 @@ METHODS: dict[str, Method] = {
             PACKING_COLLECTIVES,
             packing,
             choose_chunk_counts=packing_chunk_counts,
-            at_scale=PACKING_COLLECTIVES,
+            # Beyond, trees of one root take minutes, and more thread blocks than a GPU runs.
+            at_scale={
+                name: _UNLIMITED if name in _UNROOTED else 256 for name in PACKING_COLLECTIVES
+            },
             effort_s=0.2,
             sizeless=PACKING_COLLECTIVES,
         ),
@@ -152,7 +166,7 @@ METHODS: dict[str, Method] = {
             PIPELINED_COLLECTIVES,
             pipelined,
             choose_chunk_counts=pipelined_chunks,
-            at_scale=frozenset({"allgather", "reduce-scatter"}),
+            at_scale=dict.fromkeys(("allgather", "reduce-scatter"), _UNLIMITED),
         ),
         Method("flow", FLOW_COLLECTIVES, flow, choose_chunk_counts=flow_chunks),
         Method("fewstep", FEWSTEP_COLLECTIVES, fewstep, effort_s=1.0, solver=True),

@@ -68,7 +68,7 @@ def _cluster(profile: str, hosts: tuple[int, ...], fabric: str = "single") -> To
 # a line of hosts, switches between hosts.
 FEW_SHAPES = (
     *("ndv4 2", "dgx-1v 5", "ndv4 1+1", "ndv4 2+1", "v100x4 2+2", "ndv4 1+1+1+1", "ndv2 4+3"),
-    *("dgx-1v 3+3 rail", "torus 3x3", "cube-mesh", "random 3", "ndv5 4+4+2 clos"),
+    *("dgx-1v 3+3 rail", "torus 3x3", "cube-mesh", "random 3", "ndv5 4+4+2 clos", "ndv4 2+2+2+2"),
 )
 SOLVED_SHAPES = ("ndv4 2", "ndv4 2+1", "v100x4 2+2", "dgx-1v 5")  # by a solver
 ALL_SHAPES = (

@@ -4,7 +4,8 @@ The links between hosts are slow and few, so every chunk crosses to each other h
 there. Methods differ in the tree inside a host (shallow, or a ring) and in the path between hosts:
 
 - `hierarchical2`: shallow trees; from the owner's host straight to each other host.
-- `hierarchical3`: shallow trees; from host to host, on a lane for each NIC.
+- `hierarchical3`: shallow trees; from host to host, on a lane for each NIC. What differs by rank
+  (alltoall, scatter, gather) goes from one rank of a host, in turn, to its rail's on another.
 - `hierarchical_rings`: rings; straight from the owner to its local rank on each other host.
 
 Sums are the same trees run backwards.
@@ -20,6 +21,7 @@ from tuccl.errors import Infeasible
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.classic.host_alltoall import host_alltoall
 from tuccl.synth.classic.host_links import HostLinks, Lane, lanes_of
+from tuccl.synth.classic.host_scatter import host_gather, host_scatter
 from tuccl.synth.classic.local_routes import (
     host_path,
     host_tree,
@@ -27,7 +29,11 @@ from tuccl.synth.classic.local_routes import (
     reversed_sketch,
     slowest,
 )
-from tuccl.synth.classic.rail_alltoall import rail_alltoall
+from tuccl.synth.classic.rail_alltoall import (
+    has_rails,
+    host_pair_alltoall,
+    rail_alltoall,
+)
 from tuccl.synth.classic.ring import segment_count, segments
 from tuccl.synth.classic.ring_orders import host_ring
 from tuccl.synth.classic.rounds import Rounds, Tree, TreeEdge
@@ -38,9 +44,10 @@ from tuccl.synth.model.schedule import Schedule
 from tuccl.synth.model.trace import Trace
 
 HIERARCHICAL_RINGS_COLLECTIVES = frozenset({"allgather", "reduce-scatter", "allreduce"})
-HIERARCHICAL3_COLLECTIVES = HIERARCHICAL_RINGS_COLLECTIVES | {"broadcast", "reduce"}
-HIERARCHICAL2_COLLECTIVES = HIERARCHICAL3_COLLECTIVES | {"alltoall"}
+HIERARCHICAL2_COLLECTIVES = HIERARCHICAL_RINGS_COLLECTIVES | {"broadcast", "reduce", "alltoall"}
+HIERARCHICAL3_COLLECTIVES = HIERARCHICAL2_COLLECTIVES | {"scatter", "gather"}
 
+_OF_EQUAL_HOSTS = HIERARCHICAL3_COLLECTIVES & {"alltoall", "scatter", "gather"}
 # Local ranks with channels of their own: three each, which make some 26 thread blocks a GPU.
 _RING_CHANNELS = 8
 
@@ -66,19 +73,29 @@ def hierarchical2(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Sched
 
 
 def hierarchical3(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
-    """Return a schedule that passes chunks from host to host.
+    """Return a schedule that passes chunks from host to host, or each host's by one rank.
 
     Raises:
         Infeasible: there is one host only, the links between hosts make no lane, or
-            `hierarchical2` does the same.
+            `hierarchical2` does the same; for an alltoall, a scatter or a gather, hosts differ.
     """
     name = problem.collective.name
     _require_hosts(problem.sketch, "hierarchical3")
+    if name in _OF_EQUAL_HOSTS and not has_rails(problem.sketch):
+        raise Infeasible(
+            f"hierarchical3: {name} needs equal hosts, each rank joined to its host and to the "
+            "ranks of equal place; use greedy"
+        )
+    if name == "alltoall":
+        return host_pair_alltoall(problem)
     trace = Trace(problem.collective, problem.chunks_per_rank, "hierarchical3")
     if name in _ON_LANES:
         lanes = _Lanes(trace, problem)
         _ON_LANES[name](lanes)
         lanes.run()
+    elif name in _OF_EQUAL_HOSTS:
+        move = host_scatter if name == "scatter" else host_gather
+        move(trace, problem.sketch, problem.collective.root)
     elif problem.sketch.nhosts == 2:
         raise Infeasible(f"hierarchical3: {name} over two hosts is what hierarchical2 does")
     else:

@@ -62,7 +62,8 @@ def reversed_sketch(sketch: Sketch) -> Sketch:
         (replace(link, src=link.dst, dst=link.src, nics=link.nics[::-1]) for link in sketch.links),
         key=lambda link: (link.src, link.dst),
     )
-    return replace(sketch, links=tuple(links), relays={})
+    turned = replace(sketch, links=tuple(links), relays={})
+    return sketch if turned == sketch else turned  # one object: caches then compare no links
 
 
 @lru_cache(maxsize=65536)

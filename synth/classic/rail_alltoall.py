@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain, permutations
+from itertools import chain, permutations, product
+from math import gcd
 
 from tuccl.errors import Infeasible
 from tuccl.sketches.sketch import Sketch
@@ -12,8 +13,14 @@ from tuccl.synth.model.schedule import Address, LoweringHints, Schedule, Transfe
 
 # Thread blocks that a GPU should need, and those that can run at once where it needs more.
 _FEW_BLOCKS, _MOST_BLOCKS = 64, 128
+# Multiprocessors of an A100: thread blocks that any GPU of these sizes runs at once.
+_RESIDENT_BLOCKS = 108
 # Pairs of distances, one the other's way back, that share a channel: it has 32 peers at most.
 _PAIRS_PER_CHANNEL = 15
+_PEERS_PER_CHANNEL = 32
+# Steps of a thread block beside the copy of what a rank has for itself; senders that one message
+# waits for, each a step.
+_MOST_STEPS, _MOST_AWAITED = 63, 60
 
 
 def rail_alltoall(problem: Problem) -> Schedule | None:
@@ -26,27 +33,39 @@ def rail_alltoall(problem: Problem) -> Schedule | None:
     Raises:
         Infeasible: a rank has more peers than thread blocks.
     """
-    if not _has_rails(problem.sketch):
+    if not has_rails(problem.sketch):
         return None
-    hosts = problem.sketch.nhosts
-    shape = _Shape(hosts, problem.sketch.ranks // hosts, problem.chunks_per_rank)
+    shape = _Shape(problem)
     if shape.peers > _MOST_BLOCKS:
         raise Infeasible(
-            f"hierarchical2: alltoall over {hosts} hosts: a rank has {shape.peers} peers on its "
-            f"host and rail, and a GPU runs {_MOST_BLOCKS} thread blocks at once; use fewer hosts"
+            f"hierarchical2: alltoall over {shape.hosts} hosts: a rank has {shape.peers} peers on "
+            f"its host and rail, and a GPU runs {_MOST_BLOCKS} thread blocks at once; use "
+            "hierarchical3 or fewer hosts"
         )
-    return Schedule(
-        problem.collective,
-        problem.nchunks,
-        tuple(shape.transfers()),
-        (shape.scratch,) * problem.collective.ranks,
-        "hierarchical2",
-        problem.chunks_per_rank,
-        hints=LoweringHints(split_send_recv=True, shared_threadblocks=frozenset(shape.shared())),
-    )
+    return shape.schedule("hierarchical2")
 
 
-def _has_rails(sketch: Sketch) -> bool:
+def host_pair_alltoall(problem: Problem) -> Schedule:
+    """Return the schedule in which one rank of a host carries all that it has for another.
+
+    The sketch `has_rails`. Local rank d modulo the ranks of a host is in charge of the host d
+    further: the others hand it their chunks, it sends them as one message to its rail's rank there,
+    and that one spreads them. A rank has that many times fewer peers on its rail. Distances that do
+    not come out even go as `rail_alltoall` has them, so that all rails carry the same.
+
+    Raises:
+        Infeasible: hosts are no more than the ranks of one.
+    """
+    shape = _HostPairs(problem)
+    if not shape.turns or shape.size == 1:
+        raise Infeasible(
+            f"hierarchical3: alltoall over {shape.hosts} hosts of {shape.size} is what "
+            "hierarchical2 does"
+        )
+    return shape.schedule("hierarchical3")
+
+
+def has_rails(sketch: Sketch) -> bool:
     """Return whether hosts are equal, of consecutive ranks, and joined along every rail."""
     hosts = [sketch.ranks_of(host) for host in range(sketch.nhosts)]
     if len({len(ranks) for ranks in hosts}) > 1 or sketch.relays:
@@ -60,15 +79,38 @@ def _has_rails(sketch: Sketch) -> bool:
 class _Shape:
     """`hosts` hosts of `size` ranks, `each` chunks for each pair of ranks."""
 
-    def __init__(self, hosts: int, size: int, each: int) -> None:
-        self.hosts, self.size, self.each = hosts, size, each
-        self.ranks = range(hosts * size)
-        self.peers = hosts + size - 2
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.hosts, self.each = problem.sketch.nhosts, problem.chunks_per_rank
+        self.size = problem.sketch.ranks // self.hosts
+        self.ranks = range(problem.sketch.ranks)
+        self.parts = -(-self.size // _MOST_AWAITED)
+
+    def schedule(self, method: str) -> Schedule:
+        """Return the schedule, in the name of `method`."""
+        return Schedule(
+            self.problem.collective,
+            self.problem.nchunks,
+            tuple(self.transfers()),
+            (self.scratch,) * len(self.ranks),
+            method,
+            self.each,
+            hints=LoweringHints(split_send_recv=True, shared_threadblocks=frozenset(self.shared())),
+        )
+
+    @property
+    def peers(self) -> int:
+        """Return the ranks that one talks to."""
+        return self.hosts + self.size - 2
 
     @property
     def scratch(self) -> int:
         """Return the chunks that a rank gathers from its host."""
-        return (self.hosts - 1) * self.size * self.each
+        return self.gathered_at(self.hosts)
+
+    def gathered_at(self, ahead: int) -> int:
+        """Return the place in scratch of what a rank gathers for the host so many ahead."""
+        return (ahead - 1) * self.size * self.each
 
     def transfers(self) -> Iterator[Transfer]:
         """Yield what is gathered for each distance between hosts, what stays, and what crosses."""
@@ -77,7 +119,7 @@ class _Shape:
                 yield from self.gathered(rank, ahead)
         for ahead in range(1, self.hosts):
             for rank in self.ranks:
-                yield self.crossing(rank, ahead)
+                yield from (self.crossing(rank, ahead, part) for part in range(self.parts))
 
     def gathered(self, rank: int, ahead: int) -> Iterator[Transfer]:
         """Yield what `rank` has for the host so many ahead, each to the rank that takes it there.
@@ -90,33 +132,37 @@ class _Shape:
             to = (local + step) % self.size
             source = Address("i", (target + to) * self.each)
             place = (
-                Address("s", ((ahead - 1) * self.size + local) * self.each)
+                Address("s", self.gathered_at(ahead) + local * self.each)
                 if ahead
                 else Address("o", rank * self.each)
             )
-            channel = self.inner_channel(step) if step else 0
+            channel = self.inner_channel(step, ahead)
             there = host * self.size + to
             yield Transfer(rank, there, source, place, self.each, channel=channel)
 
-    def crossing(self, rank: int, ahead: int) -> Transfer:
-        """Return what `rank` sends to the host so many ahead."""
+    def crossing(self, rank: int, ahead: int, part: int = 0) -> Transfer:
+        """Return what `rank` sends to the host so many ahead, of some ranks of its host."""
         host, local = divmod(rank, self.size)
+        first, end = (self.size * n // self.parts * self.each for n in (part, part + 1))
         return Transfer(
             rank,
             (host + ahead) % self.hosts * self.size + local,
-            Address("s", (ahead - 1) * self.size * self.each),
-            Address("o", host * self.size * self.each),
-            self.size * self.each,
-            channel=self.rail_channel(ahead),
+            Address("s", self.gathered_at(ahead) + first),
+            Address("o", host * self.size * self.each + first),
+            end - first,
+            channel=self.rail_channel(ahead, part),
         )
 
-    def rail_channel(self, ahead: int) -> int:
-        return (min(ahead, self.hosts - ahead) - 1) // _PAIRS_PER_CHANNEL
+    def rail_channel(self, ahead: int, part: int = 0) -> int:
+        first = part * (1 + self.inner_channel(self.size // 2))
+        return first + (min(ahead, self.hosts - ahead) - 1) // _PAIRS_PER_CHANNEL
 
-    def inner_channel(self, step: int) -> int:
+    def inner_channel(self, step: int, ahead: int = 0) -> int:
+        if not step:
+            return 0
         return (self.hosts // 2 + min(step, self.size - step) - 1) // _PAIRS_PER_CHANNEL
 
-    def shared(self) -> Iterator[tuple[int, int, int]]:
+    def shared(self) -> Iterator[tuple[int, int, int, int]]:
         """Yield the connections whose thread block also serves the way back.
 
         Those of rails, then those inside hosts, if separate ones would be too many. The farthest
@@ -126,11 +172,121 @@ class _Shape:
         if blocks > _FEW_BLOCKS:
             for ahead in range(1, self.hosts):
                 if 2 * ahead != self.hosts:
-                    for rank in range(self.hosts * self.size):
+                    for rank, part in product(self.ranks, range(self.parts)):
                         to = self.crossing(rank, ahead).dst
-                        yield self.rail_channel(ahead), rank, to
+                        yield self.rail_channel(ahead, part), rank, to, rank
             blocks -= self.hosts - 2
         if blocks > _MOST_BLOCKS:
-            for first in range(0, self.hosts * self.size, self.size):
+            for first in range(0, len(self.ranks), self.size):
                 for one, other in permutations(range(self.size), 2):
-                    yield self.inner_channel((other - one) % self.size), first + one, first + other
+                    channel = self.inner_channel((other - one) % self.size)
+                    yield channel, first + one, first + other, first + one
+
+
+class _HostPairs(_Shape):
+    """The same, but of two hosts one rank each is in charge, as far as that comes out even.
+
+    What is handed on has channels of its own, and so has what is spread; rails share them.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        self.turns = (self.hosts - 1) // self.size
+        self.paired = self.turns * self.size
+        self.rails = self.turns + self.hosts - 1 - self.paired
+        self.message = self.size**2 * self.each
+        self.first_spread = 1 + self.rails // _MOST_STEPS
+
+    def gathered_at(self, ahead: int) -> int:
+        return 2 * self.turns * self.message + (ahead - 1 - self.paired) * self.size * self.each
+
+    def transfers(self) -> Iterator[Transfer]:
+        """Yield what is handed on and gathered, what stays, what crosses, and what is spread."""
+        for ahead in range(1, self.paired + 1):
+            for rank in self.ranks:
+                yield self.handed(rank, ahead)
+        for ahead in (*range(self.paired + 1, self.hosts), 0):
+            for rank in self.ranks:
+                yield from self.gathered(rank, ahead)
+        for ahead in range(1, self.hosts):
+            for rank in self.senders(ahead):
+                yield self.crossing(rank, ahead)
+        for ahead in range(1, self.paired + 1):
+            for rank in self.senders(ahead):
+                yield from self.spread(rank, ahead)
+
+    def senders(self, ahead: int) -> Iterator[int]:
+        """Yield the ranks that send to the host so many ahead.
+
+        On the ring that such steps make of hosts every other one sends first: thread blocks that
+        send and receive would else wait for each other all round.
+        """
+        rings = gcd(ahead, self.hosts)
+        length = self.hosts // rings
+        inside = (ahead % self.size,) if ahead <= self.paired else range(self.size)
+        for turn in (*range(0, length, 2), *range(1, length, 2)):
+            for first, local in product(range(rings), inside):
+                yield (first + turn * ahead) % self.hosts * self.size + local
+
+    def turn(self, ahead: int) -> int:
+        """Return the number of the rail's peer so many hosts ahead; the own host's is the last."""
+        if ahead > self.paired:
+            return self.turns + ahead - self.paired - 1
+        return (ahead - 1) // self.size if ahead else self.rails
+
+    def handed(self, rank: int, ahead: int) -> Transfer:
+        """Return what `rank` has for the host so many ahead, to the rank in charge."""
+        host, local = divmod(rank, self.size)
+        count = self.size * self.each
+        return Transfer(
+            rank,
+            host * self.size + ahead % self.size,
+            Address("i", (host + ahead) % self.hosts * count),
+            Address("s", self.turn(ahead) * self.message + local * count),
+            count,
+            channel=self.inner_channel(1, ahead),
+        )
+
+    def crossing(self, rank: int, ahead: int, part: int = 0) -> Transfer:
+        if ahead > self.paired:
+            return super().crossing(rank, ahead)
+        to = (rank + ahead * self.size) % len(self.ranks)
+        source, place = (
+            Address("s", (first + self.turn(ahead)) * self.message) for first in (0, self.turns)
+        )
+        channel = self.rail_channel(ahead)
+        return Transfer(rank, to, source, place, self.message, channel=channel)
+
+    def spread(self, rank: int, ahead: int) -> Iterator[Transfer]:
+        """Yield what `rank` has from the host so many back, each to the rank that it is for."""
+        host, local = divmod(rank, self.size)
+        first = (host - ahead) % self.hosts * self.size
+        message = (self.turns + self.turn(ahead)) * self.message
+        for step in range(self.size):
+            to = (local + step) % self.size
+            for sender in range(self.size):
+                steps = self.turn(ahead) * self.size + sender
+                channel = self.first_spread + steps // _MOST_STEPS if step else 0
+                source = Address("s", message + (sender * self.size + to) * self.each)
+                place = Address("o", (first + sender) * self.each)
+                there = host * self.size + to
+                yield Transfer(rank, there, source, place, self.each, channel=channel)
+
+    def inner_channel(self, step: int, ahead: int = 0) -> int:
+        return self.turn(ahead) // _MOST_STEPS
+
+    def rail_channel(self, ahead: int, part: int = 0) -> int:
+        return self.turn(ahead) // max(1, _PEERS_PER_CHANNEL - self.size + 1)
+
+    def shared(self) -> Iterator[tuple[int, int, int, int]]:
+        """Yield the blocks that send to a host and receive from that as far back, if need be.
+
+        With them it takes nearly twice as long in simulation.
+        """
+        channels = self.first_spread - (-self.paired // _MOST_STEPS)
+        if 2 * (self.rails + channels * (self.size - 1)) <= _RESIDENT_BLOCKS:
+            return
+        for ahead in range(1, self.hosts):
+            for rank in self.senders(ahead):
+                back = (rank - ahead * self.size) % len(self.ranks)
+                yield self.rail_channel(ahead), back, rank, self.crossing(rank, ahead).dst

@@ -89,15 +89,15 @@ class LoweringHints:
         split_send_recv: Receives and sends get thread blocks of their own: one that does both for
             two busy connections has them wait for each other. Else a receive is passed on by the
             same step where that can be.
-        shared_threadblocks: With ``split_send_recv``, the (channel, src, dst) that all the same
-            share the thread block of the connection (channel, dst, src).
+        shared_threadblocks: With ``split_send_recv``, the (channel, src, rank, dst) for which one
+            thread block of the rank all the same receives from ``src`` and sends to ``dst``.
         sends_first: A rank's messages to a peer and from it share a thread block, which sends all
             it can before it receives. That takes half the thread blocks, so there is room for more
             channels, but under Simple such a program is safe up to some size only.
     """
 
     split_send_recv: bool = False
-    shared_threadblocks: frozenset[tuple[int, int, int]] = frozenset()
+    shared_threadblocks: frozenset[tuple[int, int, int, int]] = frozenset()
     sends_first: bool = False
 
 

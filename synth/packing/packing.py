@@ -73,9 +73,8 @@ def packing(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
             trace.reduce(send.chunk, send.src, send.dst, channel, send.nchunks)
         else:
             trace.send(send.chunk, send.src, send.dst, channel, send.nchunks)
-    return trace.schedule(
-        LoweringHints(split_send_recv=True, shared_threadblocks=connections.shared)
-    )
+    shared = frozenset((channel, a, b, a) for channel, a, b in connections.shared)
+    return trace.schedule(LoweringHints(split_send_recv=True, shared_threadblocks=shared))
 
 
 def _sends(packer: TreePacker, forest: Forest, connections: Connections) -> list[tuple[Send, int]]:

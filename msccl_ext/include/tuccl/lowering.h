@@ -43,6 +43,14 @@ struct Connection {
   auto operator<=>(const Connection&) const = default;
 };
 
+/// A thread block of `rank` that receives from `src` and sends to `dst`, over one channel.
+struct SharedBlock {
+  int channel = 0;
+  int src = 0;
+  int rank = 0;
+  int dst = 0;
+};
+
 /// Transfers that compute a collective when run one after another in their order
 /// (tuccl.synth.Schedule), and a method's wishes (tuccl.synth.LoweringHints).
 struct Schedule {
@@ -55,8 +63,8 @@ struct Schedule {
   std::vector<int> scratch = {};  ///< Chunks of scratch of each rank.
   bool split_send_recv = false;
   bool sends_first = false;
-  /// These share the thread block of the connection back, even with `split_send_recv`.
-  std::vector<Connection> shared = {};
+  /// Thread blocks that do both even with `split_send_recv`.
+  std::vector<SharedBlock> shared = {};
 };
 
 /// What is wrong with a schedule in or out of place; empty if nothing is.

@@ -73,7 +73,7 @@ void bind_lowering(nb::module_& m) {
           [](Schedule* self, const std::vector<lowering::Row>& rows, Collective collective,
              int root, int ranks, int nchunks, int chunks_per_rank, std::vector<int> scratch,
              bool split_send_recv, bool sends_first,
-             const std::vector<std::tuple<int, int, int>>& shared) {
+             const std::vector<std::tuple<int, int, int, int>>& shared) {
             new (self) Schedule{collective,
                                 root,
                                 ranks,
@@ -84,8 +84,8 @@ void bind_lowering(nb::module_& m) {
                                 split_send_recv,
                                 sends_first,
                                 {}};
-            for (const auto& [channel, src, dst] : shared)
-              self->shared.push_back({channel, src, dst});
+            for (const auto& [channel, src, rank, dst] : shared)
+              self->shared.push_back({channel, src, rank, dst});
           },
           unlocked, "rows"_a, nb::kw_only(), "collective"_a, "root"_a, "ranks"_a, "nchunks"_a,
           "chunks_per_rank"_a, "scratch"_a, "split_send_recv"_a, "sends_first"_a, "shared"_a,

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <tuple>
 
 namespace tuccl::lowering {
@@ -107,14 +106,17 @@ class Builder {
     std::vector<bool> taken(all.size());
     for (const int outgoing : partner)
       if (outgoing != kNone) taken[outgoing] = true;
-    const std::set<Connection> shared(schedule_.shared.begin(), schedule_.shared.end());
-    for (std::size_t n = 0; n < all.size(); ++n) {
-      if (!by_peer && shared.count(all[n]) == 0) continue;
-      const int back = connections_.find({all[n].channel, all[n].dst, all[n].src});
-      if (partner[n] != kNone || back < 0 || taken[back]) continue;
-      partner[n] = back;
-      taken[back] = true;
-    }
+    const auto share = [&](const Connection& incoming, const Connection& outgoing) {
+      const int in = connections_.find(incoming);
+      const int out = connections_.find(outgoing);
+      if (in < 0 || out < 0 || partner[in] != kNone || taken[out]) return;
+      partner[in] = out;
+      taken[out] = true;
+    };
+    for (const auto& [channel, src, rank, dst] : schedule_.shared)
+      share({channel, src, rank}, {channel, rank, dst});
+    if (by_peer)
+      for (const Connection& c : all) share(c, {c.channel, c.dst, c.src});
     for (std::size_t n = 0; n < all.size(); ++n) {
       std::vector<Block>& of_rank = blocks_[all[n].dst];
       by_recv_[n] = static_cast<int>(of_rank.size());

@@ -1,6 +1,7 @@
 #include "lowering/rewrites.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <map>
 
@@ -169,9 +170,19 @@ void spread_chains(Schedule& schedule, const std::vector<int>& source, int parts
 }
 
 void spread_peers(Schedule& schedule, int parts) {
-  const int ranks = schedule.ranks;
-  for (Transfer& t : schedule.transfers)
-    t.channel = t.channel * parts + (t.dst - t.src + ranks) % ranks * parts / ranks;
+  // By distance in either direction: both have one channel, so one thread block may serve them.
+  // Neighbours, and ranks at multiples of some distance, are dealt out alike.
+  const auto channel = [&](int before, int src, int dst) {
+    const int apart = std::abs(dst - src);
+    const int distance = std::min(apart, schedule.ranks - apart);
+    return before * parts + (distance + 2 * distance * parts / (schedule.ranks + 1)) % parts;
+  };
+  for (Transfer& t : schedule.transfers) t.channel = channel(t.channel, t.src, t.dst);
+  std::erase_if(schedule.shared, [&](SharedBlock& block) {
+    const int outgoing = channel(block.channel, block.rank, block.dst);
+    block.channel = channel(block.channel, block.src, block.rank);
+    return block.channel != outgoing;
+  });
 }
 
 }  // namespace tuccl::lowering
