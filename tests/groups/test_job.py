@@ -240,13 +240,13 @@ def test_the_verbs_tune_compare_and_explain_a_job(tuccl: Tuccl, tmp_path: Path) 
         assert refused.code == 2 and why in refused.err, (bad, refused.err)
         assert len(refused.err.strip().splitlines()) == 1, refused.err
     new = tmp_path / "new"
-    for bad, why in (
+    for more, why in (
         (("--method", "nope"), "method 'nope'"),
         (("--root", "1"), "leave out"),
         (("--dialect", "nccl", "-c", "dp:allreduce,tp:alltoall"), "NCCL's tuners choose for"),
         (("--objective", "tail"), "expected --cross"),
     ):
-        refused = tuccl(*words, *bad, "-o", new)
+        refused = tuccl(*words, *more, "-o", new)
         assert refused.code == 2 and why in refused.err and not new.exists(), refused.err
 
 
