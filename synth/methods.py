@@ -48,7 +48,7 @@ class Method:
         choose_chunk_counts: Returns the chunks per rank worth a try for a collective, a sketch, a
             topology and the most; None: ``chunk_counts``, whatever the problem.
         most_ranks: Ranks above which searches skip it: it takes minutes, or others are faster.
-        at_scale: Most ranks by collective, where they are others.
+        at_scale: The same by collective, where it is another number.
         bitwise_equal: Whether all ranks get equal results: a sum is made once, or by all ranks
             in one order.
         effort_s: Seconds that a schedule takes on a common machine, where it is no moment: time

@@ -167,7 +167,7 @@ def test_at_scale_few_methods_are_tried_and_none_that_the_busiest_link_rules_out
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Over many ranks searches leave out what is far from the bound, and say why."""
-    for collective in (Collective(name, 160) for name in COLLECTIVES):
+    for collective in (Collective(name, ranks) for name in COLLECTIVES for ranks in (160, 1024)):
         assert any(find_method(name).suits(collective) for name in searched_methods())
         assert not find_method("ring").suits(collective)
     monkeypatch.setattr("tuccl.synth.choose._MANY_TRANSFERS", 1)

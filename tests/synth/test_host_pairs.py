@@ -16,6 +16,7 @@ from tuccl.sketches import Sketch, full_mesh
 from tuccl.sketches.rails import rails
 from tuccl.synth import Collective, Problem, Schedule, lower, make_schedule
 from tuccl.synth.bounds.link_load import fraction_of_bound
+from tuccl.synth.classic.local_routes import reversed_sketch
 from tuccl.synth.lowering.limits import limits_of
 from tuccl.synth.model.certificate import verify_schedule
 from tuccl.topology import Link, Node, Topology, join, load_profile
@@ -190,6 +191,12 @@ def test_scatter_and_gather_cross_once_for_each_host(
     hosts = [host for far in peers.values() for host in far]
     assert sorted(hosts) == [h for h in range(t.ranks // size) if h != root // size]
     assert max(map(len, peers.values())) <= -(-len(hosts) // size)
+
+
+def test_a_sketch_alike_in_both_directions_is_its_own_reverse(mesh: Callable[..., Sketch]) -> None:
+    """Two equal objects have caches compare them link by link, at every look."""
+    sketch = mesh([0, 0, 1, 1], "mesh")
+    assert reversed_sketch(sketch) is sketch
 
 
 @pytest.mark.slow
