@@ -87,21 +87,7 @@ def tune_job(
             else, and what `tune` raises.
     """
     topology, options, folder = as_topology(topology), options or TuneOptions(), Path(path)
-    if not calls:
-        raise InputError('calls: expected at least one, as ("dp", "allreduce")')
-    if concurrent not in get_args(Concurrent):
-        raise InputError(f"concurrent {concurrent[:20]!r}: expected none, kind or all")
-    if options.storage or options.scheduler:
-        raise InputError(
-            "groups: one process tunes them, or its workers; leave out storage and dask"
-        )
-    for _, collective in calls:
-        if options.dialect == "nccl":
-            check_nccl_collective(collective)
-    if beside and concurrent == "none":
-        raise InputError("calls beside a group's: expected concurrent groups, not none")
-    if concurrent == "all" and not beside:
-        raise InputError("concurrent all: expected the calls of the kinds that are beside")
+    _check(options, calls, concurrent, beside)
     entries = _entries_to_keep(folder, topology, groups)
     company = [KindCall(kind, name, size_bytes(n)) for kind, name, n in beside]
     tuned: dict[str, list[TunedTable]] = {}
@@ -129,9 +115,37 @@ def tune_job(
         save_job(job)  # an interrupt keeps the kinds that are finished
     tables = [table for each in tuned.values() for table in each]
     if concurrent == "all":
-        job, lookups = _mixed(job, company, nccl_release(options.nccl_version))
+        try:
+            job, lookups = _mixed(job, company, nccl_release(options.nccl_version))
+        except BaseException:
+            _save_resealed(folder, topology, groups, entries)
+            raise
         tables = [replace(table, lookup=lookups[table.folder]) for table in tables]
     return job, tables
+
+
+def _check(
+    options: TuneOptions,
+    calls: Sequence[tuple[str, str]],
+    concurrent: Concurrent,
+    beside: Sequence[tuple[str, str, Size]],
+) -> None:
+    """Refuse what cannot be tuned before anything is."""
+    if not calls:
+        raise InputError('calls: expected at least one, as ("dp", "allreduce")')
+    if concurrent not in get_args(Concurrent):
+        raise InputError(f"concurrent {concurrent[:20]!r}: expected none, kind or all")
+    if options.storage or options.scheduler:
+        raise InputError(
+            "groups: one process tunes them, or its workers; leave out storage and dask"
+        )
+    for _, collective in calls:
+        if options.dialect == "nccl":
+            check_nccl_collective(collective)
+    if beside and concurrent == "none":
+        raise InputError("calls beside a group's: expected concurrent groups, not none")
+    if concurrent == "all" and not beside:
+        raise InputError("concurrent all: expected the calls of the kinds that are beside")
 
 
 def _mixed(

@@ -8,6 +8,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.conftest import Tuccl
@@ -24,8 +25,9 @@ from tuccl.groups.concurrent import (
 from tuccl.groups.equivalence import group_orbits
 from tuccl.groups.job import load_job
 from tuccl.groups.layout import megatron_groups
+from tuccl.runtime import LookupTable, Table
 from tuccl.topology import join, load_profile
-from tuccl.tuning import TuneOptions
+from tuccl.tuning import TuneOptions, job_search
 from tuccl.tuning.family_round import Family, best_numbers, family_round
 from tuccl.tuning.job_search import tune_job
 
@@ -185,3 +187,26 @@ def test_the_verb_times_a_call_beside_others(tuccl: Tuccl, tmp_path: Path) -> No
     ):
         refused = tuccl(*bad)
         assert refused.code == 2 and why in refused.err, (bad, refused.err)
+
+
+def test_a_mix_that_is_cut_off_leaves_a_job_that_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options, place = TuneOptions(budget=3, methods=("ring",)), tmp_path / "job"
+
+    saved: list[Path] = []
+    save = job_search._saved
+
+    def cut(table: Table, lookup: LookupTable) -> Table:
+        if saved:
+            raise KeyboardInterrupt
+        saved.append(table.folder)
+        return save(table, msgspec.structs.replace(lookup, name="mixed"))
+
+    monkeypatch.setattr(job_search, "_saved", cut)
+    calls = [("cp", "allgather"), ("tp", "allgather")]
+    with pytest.raises(KeyboardInterrupt):
+        tune_job(MACHINE, GROUPS, calls, "1M", options, path=place, concurrent="all", beside=MIX)
+    job = load_job(place)
+    assert not any(entry.beside or entry.repeats for entry in job.entries)
+    assert {row.kind for row in compare_groups(job)} == {"cp", "tp"}
