@@ -14,12 +14,13 @@ from tuccl.errors import InputError
 from tuccl.synth import ScheduleChoice
 from tuccl.tuning.searches.space import Point
 from tuccl.tuning.searches.tpe import silence_optuna
-from tuccl.tuning.studies.storages import open_to_read
+from tuccl.tuning.studies.storages import close_storage, open_to_read
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from optuna import Study as OptunaStudy
+    from optuna.storages import BaseStorage
     from optuna.trial import FrozenTrial
 
 _NAME = re.compile(r"([0-9a-f]{16})-([a-z-]+)-(\d{1,18})-[0-9a-f]{12}")
@@ -90,9 +91,17 @@ def read_studies(where: Path | str) -> tuple[StoredStudy, ...]:
         InputError: nothing is there, it is no storage, or an evaluation in it cannot be read.
         Unavailable: the URL needs a database driver that is not installed.
     """
+    storage = open_to_read(str(where))
+    try:
+        return _newest_studies(storage)
+    finally:
+        close_storage(storage)
+
+
+def _newest_studies(storage: BaseStorage) -> tuple[StoredStudy, ...]:
+    """The newest study of each signature, collective and size."""
     import optuna
 
-    storage = open_to_read(str(where))
     newest: dict[tuple[str, str, int], tuple[datetime, StoredStudy]] = {}
     for name in optuna.get_all_study_names(storage):
         if (match := _NAME.fullmatch(name)) is None:

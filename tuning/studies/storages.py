@@ -100,10 +100,12 @@ def _first_line(error: BaseException) -> str:
 
 def close_storage(storage: BaseStorage) -> None:
     """Close the connections of a storage, if it has any."""
-    storage.remove_session()
     engine = getattr(getattr(storage, "_backend", None), "engine", None)
-    if engine is not None:
-        engine.dispose()
+    try:
+        storage.remove_session()
+    finally:
+        if engine is not None:
+            engine.dispose()
 
 
 def scheme(url: str) -> str:
