@@ -2,11 +2,14 @@ import math
 from pathlib import Path
 
 import pytest
+from sqlalchemy.engine import Engine
 
 from tests.tuning.conftest import Stand, evaluations
 from tuccl.errors import InputError
 from tuccl.topology import Topology, signature
 from tuccl.tuning import TuneOptions, importances, read_studies, study_folder, tune
+from tuccl.tuning.studies.database import Database
+from tuccl.tuning.studies.storages import close_storage, open_url
 
 SIZES = [1 << 14, 1 << 20]
 
@@ -71,3 +74,28 @@ def test_a_journal_is_read_while_it_is_written(table: Path, tmp_path: Path) -> N
     cut = sum(len(s.evaluations) for s in read_studies(tmp_path))
     assert 0 < cut < sum(len(s.evaluations) for s in read_studies(study_folder(table)))
     assert (tmp_path / "journal.log").read_bytes() == half
+
+
+def test_no_connection_outlives_what_reads_a_database_or_fails_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[Engine] = []
+    dispose = Engine.dispose
+
+    def counted(engine: Engine) -> None:
+        closed.append(engine)
+        dispose(engine)
+
+    monkeypatch.setattr(Engine, "dispose", counted)
+    url = f"sqlite:///{tmp_path}/studies.db"
+    close_storage(open_url(url))
+    assert len(closed) == 1
+    assert read_studies(url) == () and len(closed) == 2
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("gone")
+
+    monkeypatch.setattr("optuna.storages._rdb.storage._VersionManager", fails)
+    with pytest.raises(RuntimeError, match="gone"):
+        Database(url)
+    assert len(closed) == 3

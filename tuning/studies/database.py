@@ -19,6 +19,15 @@ class Database(RDBStorage):
     evaluation would take longer than simulating it.
     """
 
+    def __init__(self, url: str) -> None:
+        """Open the database at ``url``; what fails leaves no connection open."""
+        try:
+            super().__init__(url)
+        except BaseException:
+            if engine := vars(self).get("engine"):
+                engine.dispose()
+            raise
+
     def _get_prepared_new_trial(
         self, study_id: int, template_trial: FrozenTrial | None, session: Session
     ) -> models.TrialModel:
