@@ -98,9 +98,12 @@ def _share_blocks(
     if forest.relay_group and sums:
         # Between hosts a result may share the block of the sum that came back on the same route.
         idle = frozenset(pair for pair in results - sums if hosts[pair[0]] != hosts[pair[1]])
-    up = {(0, *pair) for pair in sums}
-    down = {(int(pair not in idle), *pair) for pair in results}
-    every = up | down
+    apart = bool(sums)
+
+    def connection_of(reduces: bool, pair: Pair) -> _Connection:
+        return int(apart and not reduces and pair not in idle), *pair
+
+    every = {connection_of(reduces, (src, dst)) for reduces, src, dst in forest.chunks}
     blocks = Counter(rank for _, *ends in every for rank in ends)
     utilisation = packer.utilisation(forest)
     shared: set[_Connection] = set()
@@ -112,9 +115,8 @@ def _share_blocks(
 
     runs = Counter[_Connection]()
     if forest.relay_group:
-        for (reduces, *pair), chunks in forest.chunks.items():
-            channel = int(not reduces and tuple(pair) not in idle)
-            runs[channel, pair[0], pair[1]] = -(-chunks // forest.relay_group)
+        for (reduces, src, dst), chunks in forest.chunks.items():
+            runs[connection_of(reduces, (src, dst))] = -(-chunks // forest.relay_group)
     duplex = [c for c in every if c[1] < c[2] and _opposite(c) in every]
     duplex = [c for c in duplex if runs[c] + runs[_opposite(c)] <= MOST_RUNS]
     for connection in sorted(duplex, key=idlest):
@@ -124,7 +126,7 @@ def _share_blocks(
             blocks.subtract(ends)
     if max(blocks.values()) > most_blocks and not forest.relay_group:
         return replace(connections, apart=False)
-    return replace(connections, apart=bool(up), shared=frozenset(shared), idle=idle)
+    return replace(connections, apart=apart, shared=frozenset(shared), idle=idle)
 
 
 def _opposite(connection: _Connection) -> _Connection:

@@ -215,3 +215,10 @@ def test_1024_gpus_have_an_alltoall(profile: str) -> None:
 def test_1024_gpus_have_the_rooted_collectives(name: str) -> None:
     found = synthesize(join(load_profile("dgx-h100"), 128), name, 64 << 20, channels=1)
     assert found.best.method == "hierarchical3"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["allgather", "allreduce", "alltoall", "broadcast", "reduce"])
+def test_eight_racks_of_72_have_programs(name: str) -> None:
+    found = synthesize(join(load_profile("gb200-nvl72"), 8), name, 64 << 20, channels=1)
+    assert found.best.program.threadblocks <= 148
