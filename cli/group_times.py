@@ -11,7 +11,7 @@ from tuccl.cli.arguments import sizes_of
 from tuccl.cli.layouts import beside_of, calls_of
 from tuccl.cli.output import columns, warn
 from tuccl.errors import Infeasible, InputError
-from tuccl.groups.concurrent import Choose, KindCall, company_calls, nccl_choice, time_groups
+from tuccl.groups.concurrent import Choose, company_calls, nccl_choice, time_groups
 from tuccl.groups.equivalence import group_orbits
 from tuccl.groups.layout import Kind, ProcessGroups
 from tuccl.runtime import NCCL_VERSION
@@ -30,7 +30,7 @@ class GroupTimes:
         """
         self._args, self._topology, self._job = args, topology, job
         self.calls = calls_of(args.collective, job) if args.collective else []
-        self._company = [KindCall(*call) for call in beside_of(args.beside, job)]
+        self._company = beside_of(args.beside, job)
         if args.concurrent not in (None, "kind", "all"):
             raise InputError(f"--concurrent {args.concurrent[:20]}: expected kind or all")
         if args.concurrent == "all" and not self._company:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tuccl.cli.arguments import COLLECTIVES
 from tuccl.cli.output import did_you_mean
@@ -18,7 +19,9 @@ from tuccl.groups.layout import (
 )
 from tuccl.groups.traces import trace_groups
 from tuccl.topology import Topology
-from tuccl.units import parse_size
+
+if TYPE_CHECKING:
+    from tuccl.groups.concurrent import KindCall
 
 _MOST_SHOWN = 8  # ranks of a group
 
@@ -119,19 +122,20 @@ def calls_of(text: str, job: ProcessGroups, option: str = "-c") -> list[tuple[Ki
     return calls
 
 
-def beside_of(text: str | None, job: ProcessGroups) -> list[tuple[str, str, int]]:
+def beside_of(text: str | None, job: ProcessGroups) -> list[KindCall]:
     """Return the calls of a text like "tp:allreduce=20M".
 
     Raises:
         InputError: it names no such kind, collective or size.
     """
+    from tuccl.groups.concurrent import KindCall  # a verb starts without it
+
     found = []
     for word in text.split(",") if text else ():
-        call, equals, size = word.partition("=")
-        if not equals:
-            raise InputError(
-                f"--beside {word[:60]!r}: expected KIND:COLLECTIVE=SIZE, as tp:allreduce=20M"
-            )
-        [(kind, collective)] = calls_of(call, job, "--beside")
-        found.append((kind.name, collective, parse_size(size)))
+        try:
+            call = KindCall.parse(word)
+        except InputError as error:
+            raise InputError(f"--beside {error}") from None
+        calls_of(f"{call.kind}:{call.collective}", job, "--beside")
+        found.append(call)
     return found

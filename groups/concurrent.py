@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
+from tuccl.errors import InputError
 from tuccl.groups.bounds import JointBound, joint_bound, kind_calls
 from tuccl.groups.equivalence import group_hops, group_orbits, sharers
 from tuccl.groups.layout import Groups, ProcessGroups
@@ -41,10 +42,16 @@ class KindCall(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> KindCall:
-        """Return the call of a text; one without a collective or a size has an empty one or 0."""
-        call, _, size = text.partition("=")
-        kind, _, collective = call.partition(":")
-        return cls(kind, collective, parse_size(size) if size else 0)
+        """Return the call of a text.
+
+        Raises:
+            InputError: it is none.
+        """
+        call, equals, size = text.partition("=")
+        kind, colon, collective = call.partition(":")
+        if not equals or not colon:
+            raise InputError(f"{text[:60]!r}: expected KIND:COLLECTIVE=SIZE, as tp:allreduce=20M")
+        return cls(kind, collective, parse_size(size))
 
 
 def nccl_choice(version: str = NCCL_VERSION) -> Choose:
@@ -77,7 +84,7 @@ def company_calls(
         groups: The job's.
         company: The calls.
         choose: By the kind, what the groups run.
-        repeats: They begin again whenever they end, until others have ended.
+        repeats: They begin again whenever they end.
     """
     calls = []
     for each in company:
@@ -184,26 +191,12 @@ def time_groups(
         for head, own in chosen.items()
     }
     if company:
-        together_us, *company_us = _beside_us(topology, groups, orbits, chosen, nbytes, company)
+        own = [group_call(chosen[each[0]], groups[n], nbytes) for each in orbits for n in each]
+        together_us, *company_us = set_times_us(SimExecutor(topology), [own, *company])
     else:
         together_us, company_us = time_together(topology, groups, orbits, chosen, nbytes), []
     bound = joint_bound(topology, kind_calls(groups, collective, nbytes))
     return ConcurrentTime(alone_us, together_us, bound, names_of(chosen), tuple(company_us))
-
-
-def _beside_us(
-    topology: Topology,
-    groups: Groups,
-    orbits: Sequence[Sequence[int]],
-    chosen: Mapping[int, ConfiguredProgram],
-    nbytes: int,
-    company: Sequence[Sequence[GroupCall]],
-) -> list[float]:
-    """When the last of all groups ends, and then the slowest of each call of the company."""
-    own = [
-        group_call(chosen[orbit[0]], groups[number], nbytes) for orbit in orbits for number in orbit
-    ]
-    return set_times_us(SimExecutor(topology), [own, *company])
 
 
 def set_times_us(executor: SimExecutor, sets: Sequence[Sequence[GroupCall]]) -> list[float]:

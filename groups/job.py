@@ -38,7 +38,7 @@ class JobEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         concurrent: The groups of the kind that share links with one call at once where its calls
             are timed: how many, itself counted; 1: alone.
         beside: Calls of other kinds that begin at the same time, as "tp:allreduce=20M".
-        repeats: These begin again whenever they end, until the groups' calls have ended.
+        repeats: Its candidates are ordered while these begin again whenever they end.
     """
 
     kind: str

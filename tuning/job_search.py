@@ -87,7 +87,7 @@ def tune_job(
             else, and what `tune` raises.
     """
     topology, options, folder = as_topology(topology), options or TuneOptions(), Path(path)
-    _check(options, calls, concurrent, beside)
+    _check_arguments(options, calls, concurrent, beside)
     entries = _entries_to_keep(folder, topology, groups)
     company = [KindCall(kind, name, size_bytes(n)) for kind, name, n in beside]
     tuned: dict[str, list[TunedTable]] = {}
@@ -124,7 +124,7 @@ def tune_job(
     return job, tables
 
 
-def _check(
+def _check_arguments(
     options: TuneOptions,
     calls: Sequence[tuple[str, str]],
     concurrent: Concurrent,
