@@ -90,8 +90,8 @@ class Page:
         """Return why the page is not as its whole command writes it; empty: it is."""
         if not self.text:
             return "no page"
-        if not git("rev-parse", "--verify", "--quiet", f"{self.commit}^{{commit}}"):
-            return "of no commit of this repository"
+        if not git("merge-base", self.commit, "HEAD").startswith(self.commit):
+            return "of no commit of this branch"
         script = re.escape(str(self.script.relative_to(ROOT)))
         head = re.match(_HEAD.format(self.name, re.escape(self.kind), script), self.text)
         if not head or self.text.count("ommit ") > 1:

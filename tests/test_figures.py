@@ -146,7 +146,7 @@ def test_a_page_is_as_old_as_what_its_code_computes(page: pages.Page) -> None:
     [
         ("--seeds 3", "--seeds 2", "options --seeds 2"),
         ("2 cores", "2 cores, the last table: Commit 1234567", "joined by hand"),
-        ("Commit ", "Commit 0", "of no commit of this repository"),
+        ("Commit ", "Commit 0", "of no commit of this branch"),
     ],
 )
 def test_options_and_hands_are_found(page: pages.Page, old: str, new: str, defect: str) -> None:
