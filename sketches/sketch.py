@@ -149,13 +149,16 @@ class Sketch(
         return tuple(rank for rank, its_host in enumerate(self.hosts) if its_host == host)
 
     @cached_property
-    def digest(self) -> str:
-        """Return 16 hex digits that name what the sketch allows, not its name nor its history."""
-        bare = msgspec.structs.replace(self, name="", pruned=(), notes=())
-        return sha256(
-            msgspec.json.encode(msgspec.to_builtins(bare, str_keys=True, order="deterministic"))
-        ).hexdigest()[:16]
+    def _identity(self) -> bytes:
+        plain = msgspec.to_builtins(self, str_keys=True, order="deterministic")
+        return sha256(msgspec.json.encode(plain)).digest()
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by a hash of all fields: caches meet equal sketches of a million links."""
+        if not isinstance(other, Sketch):
+            return NotImplemented
+        return self is other or self._identity == other._identity
 
     def __hash__(self) -> int:
-        """Return a hash of what the sketch allows, so that sketches can key a cache."""
-        return hash(self.digest)
+        """Return a hash of all fields, so that sketches can key a cache."""
+        return hash(self._identity)
