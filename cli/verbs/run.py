@@ -228,7 +228,7 @@ def run_with_table(args: argparse.Namespace, command: list[str], stored: Table) 
 
 def run_job(args: argparse.Namespace, command: list[str], now: Topology | None) -> int:
     """Start the command so that each communicator of NCCL gets the table of its members."""
-    names = ("elastic", "hosts", "dialect", "prefer", "context", "explore")
+    names = ("elastic", "hosts", "dialect", "prefer", "context")
     if others := [name for name in names if getattr(args, name)]:
         raise InputError(f"--{others[0]}: not with a job's tables ({args.table})")
     if args.bootstrap == "none":
@@ -242,6 +242,10 @@ def run_job(args: argparse.Namespace, command: list[str], now: Topology | None) 
     by_scheduler = "MSCCL_SCHEDULER" in environment
     if args.scheduler and not by_scheduler:
         raise InputError("--scheduler: expected a job's tables of dialect executor, without --cuda")
+    if args.explore and by_scheduler:
+        raise InputError("--explore: not with a job's tables of programs")
+    if args.explore is not None:
+        environment["TUCCL_EXPLORE"] = str(args.explore)
     notes: tuple[str, ...] = (f"every host of the job must see {job.folder.resolve()}",)
     if by_scheduler:
         notes = (

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "agree/sha256.h"
+#include "sample_queue.h"
 #include "support/environment.h"
 #include "support/number.h"
 #include "tuccl/error.h"
@@ -45,9 +46,9 @@ select::JoinRequest join_request(const std::string& group, int ranks) {
 std::string place_in_job(const LoadedTable& loaded, std::uint64_t communicator) {
   try {
     const int rank = select::rank_in_job(*loaded.job, loaded.folder);
-    const bool known = profiler_rank && profiler_rank->communicator == communicator;
+    const bool known = profiled_rank && profiled_rank->communicator == communicator;
     return std::string(kGroup) + std::to_string(rank) + " " +
-           std::to_string(known ? profiler_rank->rank : -1) + " " + hex(loaded.job->sha256());
+           std::to_string(known ? profiled_rank->rank : -1) + " " + hex(loaded.job->sha256());
   } catch (const InputError& error) {
     return error.what();
   }

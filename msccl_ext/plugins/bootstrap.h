@@ -2,7 +2,6 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "loaded_table.h"
@@ -17,16 +16,6 @@ struct GroupAgreement {
   std::string folder;                           ///< Of the table, as this rank names it.
   std::unique_ptr<select::ControlGroup> group;  ///< Null where no other rank was queried.
 };
-
-/// A rank of a communicator as NCCL's profiler interface says it.
-struct CommunicatorRank {
-  std::uint64_t communicator;
-  int rank;
-};
-
-/// What the profiler's init got on this thread last. From 2.27 on NCCL calls it before the
-/// tuner's, for the same communicator.
-inline thread_local std::optional<CommunicatorRank> profiler_rank;
 
 /// Whether the ranks of this job can query each other: TUCCL_BOOTSTRAP names a rendezvous server.
 bool has_rendezvous();

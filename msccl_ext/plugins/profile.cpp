@@ -6,8 +6,6 @@
 #include <string>
 #include <string_view>
 
-#include "bootstrap.h"
-
 namespace tuccl::plugin {
 namespace {
 
@@ -78,30 +76,33 @@ void report(const select::Table& table, const select::ObservedTimes& observed, c
 }
 
 Profile::Profile(std::uint64_t communicator, int nodes, int ranks, int rank, abi::Logger logger)
-    : log_(logger), ranks_(ranks), rank_(rank) {
-  profiler_rank = CommunicatorRank{communicator, rank};
+    : log_(logger),
+      own_(std::make_shared<ProfiledRank>(ProfiledRank{communicator, rank})),
+      ranks_(ranks) {
+  profiled_rank = own_;
   LoadedTable loaded = loaded_table();
-  if (!loaded.table || !is_for(*loaded.table, nodes, ranks)) return;
-  table_ = loaded.table;
-  folder_ = loaded.folder;
-  queue_ = queue_to_fill(communicator, *table_);
+  if (loaded.table && is_for(*loaded.table, nodes, ranks))
+    own_->time_by(std::move(loaded.table), loaded.folder);
+  else if (!loaded.job)
+    return;
   timed_ = std::make_unique<Timed[]>(kTimed);
   log_.inform("profiler: table " + loaded.folder + ", " + std::to_string(ranks) + " ranks");
 }
 
 Profile::~Profile() {
-  if (table_ == nullptr) return;
+  if (own_->table == nullptr) return;
   try {
     learn();
-    report(*table_, observed_, log_);
-    if (rank_ == 0 && !observed_.empty()) select::save_observed(folder_, *table_, observed_);
+    report(*own_->table, observed_, log_);
+    if (own_->rank == 0 && !observed_.empty())
+      select::save_observed(own_->folder, *own_->table, observed_);
   } catch (const std::exception& error) {  // a full disk, a folder that cannot be written
     log_.warn(std::string("what was measured is lost: ") + error.what());
   }
 }
 
 void* Profile::start(const abi::CollEvent& call) noexcept {
-  if (table_ == nullptr || call.channels == 0) return nullptr;
+  if (own_->table == nullptr || call.channels == 0) return nullptr;
   const std::uint32_t candidate = candidate_of(call);
   if (candidate == select::kNoIndex) return nullptr;
   constexpr int kTries = 8;
@@ -130,17 +131,17 @@ std::uint32_t Profile::candidate_of(const abi::CollEvent& call) const noexcept {
   if (!nbytes) return select::kNoIndex;
   bool known = false;
   const std::uint32_t index =
-      table_->find(*collective, -1, select::Datatype::k4Byte, false, *nbytes, known);
+      own_->table->find(*collective, -1, select::Datatype::k4Byte, false, *nbytes, known);
   if (index == select::kNoIndex) return select::kNoIndex;
-  const select::EntryRecord& entry = table_->entries()[index];
+  const select::EntryRecord& entry = own_->table->entries()[index];
   std::uint32_t found = select::kNoIndex;
   for (std::uint32_t i = 0; i < entry.candidates; ++i) {
     const std::uint32_t at = entry.first_candidate + i;
-    const select::CandidateRecord& c = table_->candidates()[at];
+    const select::CandidateRecord& c = own_->table->candidates()[at];
     if (c.is_default() && found == select::kNoIndex) found = at;
     if (c.algorithm != algorithm || c.protocol != *protocol) continue;
     if (c.channels == call.channels) return at;
-    if (found == select::kNoIndex || table_->candidates()[found].is_default()) found = at;
+    if (found == select::kNoIndex || own_->table->candidates()[found].is_default()) found = at;
   }
   return found;
 }
@@ -183,7 +184,7 @@ void Profile::release(Timed& timed) noexcept {
 
 /// Now and then the thread that ended a call, one of NCCL's own, makes room for more.
 void Profile::record(std::uint32_t candidate, float us) noexcept {
-  queue_->latencies.record(candidate, us);
+  own_->queue->latencies.record(candidate, us);
   if (recorded_.fetch_add(1, std::memory_order_relaxed) % kLearnEvery != kLearnEvery - 1) return;
   try {
     learn();
@@ -192,10 +193,10 @@ void Profile::record(std::uint32_t candidate, float us) noexcept {
 }
 
 void Profile::learn() {
-  if (queue_->drained) return;
+  if (own_->queue->drained) return;
   const std::unique_lock lock(learning_, std::try_to_lock);
   if (!lock.owns_lock()) return;
-  for (select::Latencies::Sample sample; queue_->latencies.take(sample);)
+  for (select::Latencies::Sample sample; own_->queue->latencies.take(sample);)
     observed_.add(sample.candidate, sample.time_us);
 }
 

@@ -29,8 +29,8 @@ class Profile {
   Profile(const Profile&) = delete;
   Profile& operator=(const Profile&) = delete;
 
-  /// Whether there is anything to measure for.
-  bool wanted() const { return table_ != nullptr; }
+  /// Whether there is anything to measure for, or may be.
+  bool wanted() const { return timed_ != nullptr; }
 
   /// A handle for the call, or null: it will not be timed.
   void* start(const abi::CollEvent& call) noexcept;
@@ -61,14 +61,11 @@ class Profile {
   static constexpr std::uint64_t kLearnEvery = 1024;  ///< A quarter of what Latencies hold.
 
   Log log_;
-  std::shared_ptr<const select::Table> table_;
-  std::string folder_;
+  std::shared_ptr<ProfiledRank> own_;
   int ranks_;
-  int rank_;
   std::atomic<std::size_t> next_{0};
   std::unique_ptr<Timed[]> timed_;
   std::atomic<std::uint64_t> recorded_{0};
-  std::shared_ptr<SampleQueue> queue_;
   std::mutex learning_;
   select::ObservedTimes observed_;
 };

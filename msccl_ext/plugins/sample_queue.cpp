@@ -1,6 +1,7 @@
 #include "sample_queue.h"
 
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace tuccl::plugin {
@@ -35,6 +36,12 @@ std::shared_ptr<SampleQueue> queue_to_fill(std::uint64_t communicator, const sel
 std::shared_ptr<SampleQueue> queue_to_drain(std::uint64_t communicator,
                                             const select::Table& table) {
   return queue(communicator, table.sha256(), &SampleQueue::has_reader);
+}
+
+void ProfiledRank::time_by(std::shared_ptr<const select::Table> of, const std::string& in) {
+  queue = queue_to_fill(communicator, *of);
+  table = std::move(of);
+  folder = in;
 }
 
 }  // namespace tuccl::plugin

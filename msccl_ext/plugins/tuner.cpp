@@ -34,12 +34,15 @@ GroupAgreement agreement_for(const Communicator& communicator, const Log& log) {
   };
   if (loaded.table && misfit_of(*loaded.table)) return {};
   std::optional<std::uint64_t> id = communicator.id;
-  if (!id && loaded.job && profiler_rank) id = profiler_rank->communicator;  // NCCL 2.27
+  const bool is_job = loaded.job != nullptr;
+  if (!id && is_job && profiled_rank) id = profiled_rank->communicator;  // NCCL 2.27
   GroupAgreement out = id ? agree_for_communicator(*id, static_cast<int>(communicator.ranks),
                                                    std::move(loaded), exploration(), log)
                           : agree_for_job("tuner", std::move(loaded), log);
   if (!communicator.id) out.group = nullptr;
   if (!out.agreement.table || misfit_of(*out.agreement.table)) return {};
+  if (is_job && profiled_rank && profiled_rank->communicator == id)
+    profiled_rank->time_by(out.agreement.table, out.folder);
   log.inform("tuner: table " + out.folder + ", " +
              std::to_string(out.agreement.table->entries().size()) + " entries, " +
              std::to_string(communicator.ranks) + " ranks");

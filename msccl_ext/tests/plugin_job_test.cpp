@@ -16,6 +16,7 @@
 #include "support/profiler_caller.h"
 #include "support/server_process.h"
 #include "tuccl/job_tables.h"
+#include "tuccl/observed.h"
 
 namespace tuccl::test {
 namespace {
@@ -81,12 +82,23 @@ class JobProcess {
     if (profiled_ && version_ > 4) profile = v5_.open(mask, ranks, 1, place, id);
     void* c = tuner_.open(members.size(), 1, logger, id);
     const Advice advice = tuner_.ask(c, a_call());
+    if (profiled_) version_ == 4 ? run_call(v4_, profile) : run_call(v5_, profile);
     tuner_.close(c);
     if (profiled_) version_ == 4 ? v4_.close(profile) : v5_.close(profile);
     return advice.given() ? advice.channels : 0;
   }
 
  private:
+  /// One of 4 us; of a communicator without a table it is not timed.
+  template <class P>
+  static void run_call(const P& profiler, void* profile) {
+    void* call = profiler.start_call(profile, allreduce(256, 1));
+    if (call == nullptr) return;
+    void* channel = profiler.start_channel(profile, call, 0, 1000);
+    profiler.stop(call);
+    profiler.stop_channel(channel, 5000);
+  }
+
   int rank_;
   TunerHost tuner_;
   ProfilerV4 v4_{"ncclProfiler_v4"};
@@ -153,6 +165,32 @@ void groups_of_a_job_have_their_own_tables() {
     CHECK(forked(2, [&](int rank) {
             return std::vector{JobProcess(rank, version, false).advise({0, 1}, 5)};
           }) == Advised(2, {0}));
+}
+
+/// Of every group, which keeps the times beside its own table.
+void calls_of_groups_are_timed() {
+  const std::vector<std::vector<int>> groups{{0, 1}, {1, 2}};
+  for (const int version : {4, 6}) {
+    const JobFolder folder(3, groups);
+    const Advised all = forked(3, [&](int rank) {
+      const JobProcess process(rank, version, true);
+      std::vector<int> out;
+      for (std::size_t g = 0; g < groups.size(); ++g)
+        if (std::ranges::count(groups[g], rank) != 0) out.push_back(process.advise(groups[g], g));
+      process.advise({0, 1, 2}, 9);  // without a table: not timed
+      return out;
+    });
+    CHECK(all == Advised({{1}, {1, 2}, {2}}));
+    for (const char* name : {"tables/g0", "tables/g1"}) {
+      std::string warning;
+      const std::string path = folder.path(name);
+      const auto known = select::load_observed(path, *select::Table::load(path), warning);
+      const auto& times = known.by_candidate();
+      CHECK(warning.empty() && times.size() == 1);
+      CHECK(times.at(0).recent_us == 4);
+    }
+  }
+  heard();
 }
 
 /// One rank that lies, is damaged or does not come: nobody uses a table.
@@ -321,6 +359,7 @@ int main(int argc, char** argv) {
     damaged_members_are_refused();
     numbers_of_ranks_share_a_table_or_none();
     groups_of_a_job_have_their_own_tables();
+    calls_of_groups_are_timed();
     a_rank_of_a_job_that_differs_leaves_all_with_the_default();
   }
   random_groups_choose_alike(argc == 1 ? 30 : 10000);
