@@ -166,7 +166,7 @@ def save_job(job: JobTables) -> None:
 
 
 def members_text(job: JobTables) -> bytes:
-    """Return the groups of a job as text for tuccl's plugins: a line each, its table or none."""
+    """Return the ranks' GPUs and the groups of a job as text for plugins and communicators."""
     lines: dict[tuple[int, ...], str] = {}
     for entry, group in job.of_groups():
         text = read_bounded(job.place(entry) / TEXT_NAME, _MOST_BYTES)
@@ -175,8 +175,14 @@ def members_text(job: JobTables) -> bytes:
         lines.setdefault(group, f"group {entry.table} {checksum} {ranks}\n")
     for group in (group for kind in job.groups.kinds for group in kind.groups):
         lines.setdefault(group, f"group - - {' '.join(map(str, group))}\n")
-    head = f"tuccl-members 1\njob {job.groups.ranks} {len(lines)}\n"
-    body = (head + "".join(lines.values())).encode()
+    machine = job.topology
+    hosts = {host: number for number, host in enumerate(machine.hosts)}
+    head = f"tuccl-members 2\njob {job.groups.ranks} {len(lines)}\n"
+    places = [
+        f"rank {hosts[machine.host_of(rank)]} {gpu.busid or '-'}\n"
+        for rank, gpu in enumerate(machine.gpus)
+    ]
+    body = (head + "".join((*places, *lines.values()))).encode()
     return body + f"end {hashlib.sha256(body).hexdigest()}\n".encode()
 
 

@@ -24,6 +24,7 @@ NodeKind = Literal["gpu", "nic", "cpu", "pcie", "nvswitch", "switch"]
 LinkKind = Literal["nvlink", "xgmi", "c2c", "pcie", "cpu", "network"]
 Origin = Literal["read", "measured", "inferred", "assumed"]
 
+BUSID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
 _MOST_RANKS = 1024
 _MOST_NODES = 65536
 _MOST_LINKS = 1 << 20
@@ -44,6 +45,7 @@ class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
         port_gbs: of a NIC, what its port can carry in GB/s per direction, where known.
         device: of a NIC, what its host calls it, like mlx5_0, where known.
         guid: of a NIC, its GUID as 16 hexadecimal digits, where known.
+        busid: of a GPU, its PCI address like 0000:3b:00.0, where known.
     """
 
     id: str
@@ -54,6 +56,7 @@ class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     port_gbs: float | None = None
     device: str | None = None
     guid: str | None = None
+    busid: str | None = None
 
 
 class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -282,6 +285,7 @@ def _check_nodes(nodes: tuple[Node, ...]) -> dict[str, str]:
             raise InputError(f"{where}.id: duplicate {quoted(node.id)}; ids must be unique")
         kinds[node.id] = node.kind
         _check_port(node, where)
+        _check_busid(node, where)
         if (node.kind == "gpu") != (node.rank is not None):
             fix = "give each GPU its rank" if node.kind == "gpu" else "only GPUs have a rank"
             raise InputError(f"{where}.rank: {quoted(node.id)} is a {node.kind}; {fix}")
@@ -308,6 +312,17 @@ def _check_port(node: Node, where: str) -> None:
         raise InputError(f"{where}.guid: {quoted(node.guid)}; expected 16 hexadecimal digits")
     if node.port_gbs is not None:
         _check_rate(node.port_gbs, f"{where}.port_gbs")
+
+
+def _check_busid(node: Node, where: str) -> None:
+    if node.busid is None:
+        return
+    if node.kind != "gpu":
+        raise InputError(f"{where}.busid: a {node.kind} has none; only a gpu has one")
+    if not BUSID.fullmatch(node.busid):
+        raise InputError(
+            f"{where}.busid: {quoted(node.busid)}; expected an address like 0000:3b:00.0"
+        )
 
 
 def _check_ranks(index_of: dict[int, int]) -> None:

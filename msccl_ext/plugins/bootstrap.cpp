@@ -15,6 +15,7 @@
 
 #include "agree/sha256.h"
 #include "sample_queue.h"
+#include "select/gpu_place.h"
 #include "support/environment.h"
 #include "support/number.h"
 #include "tuccl/error.h"
@@ -46,9 +47,11 @@ select::JoinRequest join_request(const std::string& group, int ranks) {
 std::string place_in_job(const LoadedTable& loaded, std::uint64_t communicator) {
   try {
     const int rank = select::rank_in_job(*loaded.job, loaded.folder);
+    const select::GpuPlace place = select::gpu_place();
     const bool known = profiled_rank && profiled_rank->communicator == communicator;
     return std::string(kGroup) + std::to_string(rank) + " " +
-           std::to_string(known ? profiled_rank->rank : -1) + " " + hex(loaded.job->sha256());
+           std::to_string(known ? profiled_rank->rank : -1) + " " + hex(loaded.job->sha256()) +
+           " " + place.host + " " + place.busid;
   } catch (const InputError& error) {
     return error.what();
   }
@@ -56,18 +59,22 @@ std::string place_in_job(const LoadedTable& loaded, std::uint64_t communicator) 
 
 /// The members by rank of the communicator, as all said; throws InputError where they cannot be.
 std::vector<int> members_of(const std::vector<std::optional<std::string>>& places,
-                            const std::string& checksum) {
+                            const select::JobTables& job) {
   std::vector<std::pair<int, int>> ranks;  // rank of the communicator, rank of the job
+  std::vector<std::pair<int, select::GpuPlace>> gpus;
   for (std::size_t i = 0; i < places.size(); ++i) {
     const std::string who = "rank " + std::to_string(i);
     if (!places[i]) throw InputError(who + " does not answer");
     std::istringstream words(*places[i]);
     std::string kind, sha256;
     std::pair<int, int> one;
-    if (!(words >> kind >> one.second >> one.first >> sha256) || kind + " " != kGroup)
+    select::GpuPlace gpu;
+    if (!(words >> kind >> one.second >> one.first >> sha256 >> gpu.host >> gpu.busid) ||
+        kind + " " != kGroup)
       throw InputError(who + ": " + (places[i]->empty() ? "holds no job's tables" : *places[i]));
-    if (sha256 != checksum) throw InputError(who + " holds another job's tables");
+    if (sha256 != hex(job.sha256())) throw InputError(who + " holds another job's tables");
     ranks.push_back(one);
+    gpus.emplace_back(one.second, std::move(gpu));
   }
   const bool ordered = std::ranges::all_of(ranks, [](const auto& one) { return one.first >= 0; });
   std::ranges::sort(ranks, {},
@@ -80,6 +87,7 @@ std::vector<int> members_of(const std::vector<std::optional<std::string>>& place
       throw InputError("two ranks have one place in the communicator");
     out.push_back(rank);
   }
+  select::check_places(job, gpus);
   return out;
 }
 
@@ -92,7 +100,7 @@ std::optional<LoadedTable> of_members(select::ControlGroup& group, const LoadedT
   std::string answer;
   try {
     if (group.rank() == 0)
-      answer = std::string(kGroup) + select::listed(members_of(places, hex(loaded.job->sha256())));
+      answer = std::string(kGroup) + select::listed(members_of(places, *loaded.job));
   } catch (const Error& error) {
     answer = error.what();
   }

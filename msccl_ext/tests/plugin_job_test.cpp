@@ -46,9 +46,11 @@ std::string ring_table(int ranks, int channels) {
 /// A job's folder: each group's choice is a ring of as many channels as its number, from 1 on.
 class JobFolder : public Folder {
  public:
-  JobFolder(int ranks, const std::vector<std::vector<int>>& groups) : Folder("") {
+  JobFolder(int ranks, const std::vector<std::vector<int>>& groups,
+            const std::vector<std::string>& gpus = {})
+      : Folder("") {
     std::filesystem::remove(path("table.txt"));
-    std::string body = members_header(ranks, groups.size());
+    std::string body = members_header(ranks, groups.size(), gpus);
     for (std::size_t i = 0; i < groups.size(); ++i) {
       const std::string name = "g" + std::to_string(i);
       const std::string table =
@@ -227,6 +229,31 @@ void a_rank_of_a_job_that_differs_leaves_all_with_the_default() {
   set("TUCCL_TABLE", folder.path(""));
 }
 
+/// Ranks that run on other GPUs than the job has for them have no table.
+void ranks_on_other_gpus_are_left_with_the_default() {
+  const JobFolder folder(3, {{0, 1, 2}}, {"0 0000:3b:00.0", "0 -", "1 0000:3b:00.0"});
+  const auto advised = [](const std::vector<std::array<const char*, 2>>& gpus, const char* reason) {
+    return forked(3, [&](int rank) {
+      const auto& [host, busid] = gpus[static_cast<std::size_t>(rank)];
+      set("NCCL_HOSTID", host);
+      if (busid != nullptr) set("STUB_BUSID", busid);
+      const host::Library driver(TUCCL_STUB_DRIVER);
+      const int channels = JobProcess(rank, 6, true).advise({0, 1, 2}, 1);
+      return std::vector{channels, int{holds(heard(), reason)}};
+    });
+  };
+  const char *right = "0000:3B:00.0", *other = "0000:5D:00.0";
+  const Advised table(3, {1, 0}), none(3, {0, 1});
+  const char* never = "rank 0 runs on";
+  CHECK(advised({{"a", right}, {"a", other}, {"b", right}}, never) == table);
+  CHECK(advised({{"a", right}, {"c", right}, {"b", right}}, never) == table);  // a domain's trays
+  CHECK(advised({{"a", nullptr}, {"a", nullptr}, {"a", nullptr}}, never) == table);
+  CHECK(advised({{"a", other}, {"a", right}, {"b", right}},
+                "rank 0 runs on GPU 0000:5d:00.0, the job has it on 0000:3b:00.0") == none);
+  CHECK(advised({{"a", right}, {"b", right}, {"a", right}},
+                "rank 2 runs on the host of rank 0, the job has them on two") == none);
+}
+
 /// Random layouts of two kinds, random arrivals, now and then one with another's name: members
 /// choose alike, and from the table of the ranks that they say they are.
 void random_groups_choose_alike(int layouts) {
@@ -331,19 +358,20 @@ void damaged_members_are_refused() {
     }
     return "";
   };
-  const std::string head = "tuccl-members 1\njob 4 1\n";
+  const std::string head = members_header(4, 1);
   const std::string sum(64, 'a');
   CHECK(reason(head + "group g " + sum + " 0 1\n").empty());
   CHECK(holds(reason(head + "group g " + sum + " 0 4\n"),
-              "members.txt:3: rank '4': expected 0 to 3"));
+              "members.txt:7: rank '4': expected 0 to 3"));
   CHECK(holds(reason(head + "group g " + sum + " 1 1\n"), "expected ranks, each once"));
   CHECK(holds(reason(head + "group g " + sum + "\n"), "expected ranks, each once"));
   CHECK(holds(reason(head + "group ../g " + sum + " 0 1\n"), "expected the name of a folder"));
   CHECK(holds(reason(head), "members.txt"));
-  CHECK(holds(reason("tuccl-members 1\njob 4 2\n" + ("group g " + sum + " 0 1\n") + "group h " +
-                     sum + " 0 1\n"),
-              "a group twice"));
-  CHECK(holds(reason("tuccl-members 2\njob 4 0\n"), "version"));
+  CHECK(holds(
+      reason(members_header(4, 2) + ("group g " + sum + " 0 1\n") + "group h " + sum + " 0 1\n"),
+      "a group twice"));
+  CHECK(holds(reason(members_header(1, 0, {"1 -"})), "host '1': expected 0 to 0"));
+  CHECK(holds(reason("tuccl-members 1\njob 4 0\n"), "version"));
 }
 
 }  // namespace
@@ -361,6 +389,7 @@ int main(int argc, char** argv) {
     groups_of_a_job_have_their_own_tables();
     calls_of_groups_are_timed();
     a_rank_of_a_job_that_differs_leaves_all_with_the_default();
+    ranks_on_other_gpus_are_left_with_the_default();
   }
   random_groups_choose_alike(argc == 1 ? 30 : 10000);
 }

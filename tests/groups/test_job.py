@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.conftest import Tuccl
 from tuccl.errors import InputError, TucclError
@@ -70,6 +71,17 @@ def test_a_group_is_found_by_its_members_in_their_order(folder: Path) -> None:
         ("dp", (1, 5)),
         ("tp", (4, 5, 6, 7)),
     ]
+
+
+def test_plugins_read_the_host_and_the_address_of_each_rank(tmp_path: Path) -> None:
+    whole = join(load_profile("v100x4"), 2)
+    first = replace(whole.gpus[0], busid="0000:3b:00.0")
+    nodes = tuple(first if node.rank == 0 else node for node in whole.nodes)
+    swapped = keep_gpus(replace(whole, nodes=nodes), (4, 0))  # of two hosts
+    groups = megatron_groups("tp=2", 2)
+    save_job(JobTables(tmp_path, groups, swapped, ()))
+    lines = (tmp_path / "members.txt").read_text().splitlines()
+    assert lines[1:5] == ["job 2 1", "rank 0 -", "rank 1 0000:3b:00.0", "group - - 0 1"]
 
 
 def test_members_of_random_layouts_find_one_entry_or_none_of_their_own(tmp_path: Path) -> None:

@@ -131,6 +131,7 @@ def test_bare_gpus_are_numbered_by_address_whatever_the_order() -> None:
         )[0]
 
     assert machine("123").gpus == machine("321").gpus
+    assert [gpu.busid for gpu in machine("312").gpus] == [f"000{c}:00:00.0" for c in "123"]
     assert set(machine("123").nodes) == set(machine("213").nodes)
     assert signature(machine("123")) == signature(machine("231"))
 

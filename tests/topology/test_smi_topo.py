@@ -90,6 +90,7 @@ def test_the_old_form(tmp_path: Path) -> None:
     rows = [line.split("\t")[:7] for line in OLD.replace("SOC", "SYS").splitlines()[1:7]]
     assert [row.split("\t")[1:] for row in classes(topology)] == [row[1:] for row in rows]
     assert [topology.node(nic).device for nic in topology.nics_of("n0")] == ["mlx4_0", "mlx4_1"]
+    assert {gpu.busid for gpu in topology.gpus} == {None}  # the matrix has no addresses
     # GPU2 and GPU3 share their CPUs, and the adapter is behind several switches of both.
     assert classes(without_nvlink(topology))[2].split()[4] == "PXB"
     assert any("topo -mp" in text for text in warnings)

@@ -91,7 +91,10 @@ class _Builder:
         is_gpu = index < self._classes.gpus
         busid = f"0000:{index >> 5:02x}:{index & 31:02x}.0"
         pci = Element(
-            "pci", {"busid": busid, **self._likely, **(_GPU if is_gpu else _NIC)}, place, line
+            "pci",
+            {"busid": busid, "assumed": "1", **self._likely, **(_GPU if is_gpu else _NIC)},
+            place,
+            line,
         )
         if is_gpu:
             pci.children.append(Element("gpu", {"dev": str(index)}, place, line))

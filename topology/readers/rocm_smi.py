@@ -154,7 +154,7 @@ def _system(
             if peer != gpu and cells[at] == "XGMI" and _is_direct(matrices, gpu, at):
                 link = {"target": busid[peer], "count": "1", "tclass": "0x038000"}
                 element.children.append(Element("xgmi", link, where, line))
-        pci = {"busid": busid[gpu], "class": "0x038000", "vendor": "0x1002"}
+        pci = {"busid": busid[gpu], "assumed": "1", "class": "0x038000", "vendor": "0x1002"}
         cpus[node].children.append(Element("pci", pci, where, line, [element]))
     return root
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tuccl.errors import InputError
 from tuccl.topology import rates
-from tuccl.topology.graph import Link, LinkKind, Node, Topology, quoted
+from tuccl.topology.graph import BUSID, Link, LinkKind, Node, Topology, quoted
 from tuccl.topology.models import gpu_gts, gpu_model, is_gpu_class, is_nic_class, nic_model
 from tuccl.topology.rates import Rate
 from tuccl.topology.readers.nvlinks import NvLinks
@@ -24,7 +24,6 @@ from tuccl.topology.readers.xml_tree import Element
 from tuccl.topology.switches import natural
 
 HOST = "n0"
-_BUSID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
 
 
 def host_of(root: Element, place: str, name: str) -> tuple[Topology, tuple[str, ...]]:
@@ -108,11 +107,19 @@ class _Device:
 
 def _busid(pci: Element) -> str:
     text = pci.get("busid").strip().lower()
-    if not _BUSID.fullmatch(text):
+    if not BUSID.fullmatch(text):
         raise InputError(
             f"{pci.place}: <pci busid={quoted(text)}>; expected an address like 0000:3b:00.0"
         )
     return text
+
+
+def _address(pci: Element | None) -> str | None:
+    """Return a PCI address as drivers print it; None where a reader without any made it up."""
+    if pci is None or pci.get("assumed"):
+        return None
+    domain, _, rest = _busid(pci).partition(":")
+    return f"{int(domain, 16):04x}:{rest}"
 
 
 class _Reader:
@@ -272,7 +279,8 @@ class _Reader:
                 self.warnings.add(
                     "the file does not list the GPU's NVLink; add it by --profile", device.at
                 )
-            self.nodes.append(Node(ids[rank], "gpu", HOST, rank=rank, model=model))
+            address = _address(device.pci)
+            self.nodes.append(Node(ids[rank], "gpu", HOST, rank=rank, model=model, busid=address))
             self._link(ids[rank], device.parent, "pcie", device.rate, rates.PCIE_US, device.at)
         nvlinks = NvLinks(self.nodes.append, self._link, self.warnings.add, HOST)
         nvlinks.read(

@@ -6,11 +6,14 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tuccl/table.h"
 
 namespace tuccl::select {
+
+struct GpuPlace;
 
 /// Which table each group of a job's ranks has: members.txt in a job's folder, checked whole and
 /// never changed (docs/reference/plugins.md).
@@ -28,6 +31,12 @@ class JobTables {
     std::string difference;          ///< Why there is none.
   };
 
+  /// The GPU of a rank.
+  struct Place {
+    int host;           ///< Its number.
+    std::string busid;  ///< Its PCI address, as the driver prints it; "-": not known.
+  };
+
   /// What the bytes of a members.txt say. Throws InputError with one line that names `where`.
   static std::shared_ptr<const JobTables> parse(std::string_view text, std::string_view where);
 
@@ -40,11 +49,12 @@ class JobTables {
   /// By number of ranks, from 2 on.
   std::map<int, Shared> by_ranks() const;
 
-  int ranks() const { return ranks_; }
+  int ranks() const { return static_cast<int>(places_.size()); }
+  const Place& place(int rank) const { return places_.at(static_cast<std::size_t>(rank)); }
   const std::array<std::uint8_t, 32>& sha256() const { return sha256_; }
 
  private:
-  int ranks_ = 0;
+  std::vector<Place> places_;  ///< By rank.
   std::array<std::uint8_t, 32> sha256_{};
   std::map<std::vector<int>, std::optional<Record>> groups_;  ///< Those without a table too.
 };
@@ -58,6 +68,10 @@ std::shared_ptr<const Table> load_table(const std::string& job, const JobTables:
 /// The rank of the job in the folder `path` that the launcher gave this process. Throws InputError
 /// where it gave none, or started a job of another size.
 int rank_in_job(const JobTables& job, const std::string& path);
+
+/// Throws InputError where ranks do not run on the GPUs that the job has for them, as far as that
+/// is known: where those of one host are on two of the job's, or a GPU has another address.
+void check_places(const JobTables& job, const std::vector<std::pair<int, GpuPlace>>& ranks);
 
 /// "0 4": ranks as people read them.
 std::string listed(const std::vector<int>& ranks);

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "select/directory.h"
+#include "select/gpu_place.h"
 #include "select/line_reader.h"
 #include "support/environment.h"
 #include "tuccl/error.h"
@@ -15,6 +16,7 @@ namespace {
 
 constexpr const char* kMembersName = "members.txt";
 constexpr const char* kNoTable = "-";
+constexpr const char* kUnknown = "-";
 constexpr std::int64_t kMostRanks = 1 << 20;
 constexpr std::int64_t kMostGroups = 1 << 24;
 
@@ -36,13 +38,20 @@ std::vector<int> read_members(Line& line, int ranks) {
 
 std::shared_ptr<const JobTables> JobTables::parse(std::string_view text, std::string_view where) {
   Lines lines(text, where);
-  lines.version("tuccl-members", 1);
+  lines.version("tuccl-members", 2);
   Line head = lines.next();
   head.word("job");
   auto out = std::make_shared<JobTables>();
-  out->ranks_ = static_cast<int>(head.integer("ranks", 1, kMostRanks));
+  const std::int64_t ranks = head.integer("ranks", 1, kMostRanks);
   const std::int64_t groups = head.integer("groups", 0, kMostGroups);
   head.end();
+  for (std::int64_t i = 0; i < ranks; ++i) {
+    Line line = lines.next();
+    line.word("rank");
+    const auto host = static_cast<int>(line.integer("host", 0, ranks - 1));
+    out->places_.push_back({host, std::string(line.field("busid"))});
+    line.end();
+  }
   for (std::int64_t i = 0; i < groups; ++i) {
     Line line = lines.next();
     line.word("group");
@@ -50,7 +59,7 @@ std::shared_ptr<const JobTables> JobTables::parse(std::string_view text, std::st
     const std::string table(line.field("table")), checksum(line.field("checksum"));
     if (table != kNoTable || checksum != kNoTable) record = Record{table, line.digest(checksum)};
     if (!is_folder_name(table)) line.fail("table: expected the name of a folder");
-    if (!out->groups_.try_emplace(read_members(line, out->ranks_), std::move(record)).second)
+    if (!out->groups_.try_emplace(read_members(line, out->ranks()), std::move(record)).second)
       line.fail("a group twice");
   }
   lines.end();
@@ -107,6 +116,22 @@ int rank_in_job(const JobTables& job, const std::string& path) {
     throw InputError(path + ": of a job of " + std::to_string(job.ranks()) +
                      " ranks; this one has " + std::to_string(std::max(processes, *rank + 1)));
   return *rank;
+}
+
+void check_places(const JobTables& job, const std::vector<std::pair<int, GpuPlace>>& ranks) {
+  const std::string remedy = "; start ranks in the order of the job's GPUs, or tune for these";
+  std::map<std::string, int> hosts;  // A rank of each.
+  for (const auto& [rank, place] : ranks) {
+    if (place.host == kUnknown) continue;
+    const int first = hosts.try_emplace(place.host, rank).first->second;
+    const auto& [host, busid] = job.place(rank);
+    const std::string who = "rank " + std::to_string(rank) + " runs on ";
+    if (host != job.place(first).host)
+      throw InputError(who + "the host of rank " + std::to_string(first) +
+                       ", the job has them on two" + remedy);
+    if (busid != kUnknown && place.busid != kUnknown && busid != place.busid)
+      throw InputError(who + "GPU " + place.busid + ", the job has it on " + busid + remedy);
+  }
 }
 
 std::string listed(const std::vector<int>& ranks) {

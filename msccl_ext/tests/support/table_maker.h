@@ -50,8 +50,14 @@ inline std::string group_line(const std::string& name, const std::string& table,
   return out + "\n";
 }
 
-inline std::string members_header(int ranks, std::size_t groups) {
-  return "tuccl-members 1\njob " + std::to_string(ranks) + " " + std::to_string(groups) + "\n";
+/// What precedes the groups: of each rank its GPU, a host's number and an address.
+inline std::string members_header(int ranks, std::size_t groups,
+                                  const std::vector<std::string>& gpus = {}) {
+  std::string out =
+      "tuccl-members 2\njob " + std::to_string(ranks) + " " + std::to_string(groups) + "\n";
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(ranks); ++rank)
+    out += "rank " + (gpus.empty() ? "0 -" : gpus[rank]) + "\n";
+  return out;
 }
 
 /// `count` entries of allreduce side by side from 0 bytes, each of 1 KiB, each with two programs
