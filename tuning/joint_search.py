@@ -38,7 +38,7 @@ from tuccl.tuning.options import TuneOptions
 from tuccl.tuning.programs import sketches_by_name
 from tuccl.tuning.rl.saturation import Saturation, lossless_saturated
 from tuccl.tuning.size_boundaries import entries_of_sizes
-from tuccl.tuning.small_part import Nomination, half_budget, part_tasks, small_part
+from tuccl.tuning.small_part import Nomination, part_budget, part_tasks, small_part
 from tuccl.tuning.studies.storages import storage_failures
 from tuccl.tuning.studies.study import Studies
 from tuccl.tuning.tuned_table import (
@@ -293,7 +293,8 @@ def _nominated(
         Nomination(part.ranks, r.task.collective, r.task.nbytes, r.points)
         for r in _results(of_part, studies)
     )
-    return [(name, nbytes, half_budget(budget)) for name, nbytes, budget in tasks]
+    ranks = work.topology.ranks
+    return [(name, nbytes, part_budget(budget, ranks)) for name, nbytes, budget in tasks]
 
 
 def _results(work: Work, studies: Studies) -> list[TaskResult]:

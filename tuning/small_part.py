@@ -89,13 +89,20 @@ def part_tasks(
     for collective, nbytes, budget in tasks:
         of_collective = sizes.setdefault(collective, {})
         for size in _sizes_alike(nbytes, ranks, of_part):
-            of_collective[size] = max(half_budget(budget), of_collective.get(size, 0))
+            of_collective[size] = max(part_budget(budget), of_collective.get(size, 0))
     return [(name, size, of[size]) for name, of in sizes.items() for size in sorted(of)]
 
 
-def half_budget(budget: int) -> int:
-    """Return the evaluations of a task on the part, and of one on the whole, of ``budget``."""
-    return min(budget, max(budget // 2, _FEWEST))
+def part_budget(budget: int, ranks: int = 0) -> int:
+    """Return the evaluations of a task on a part, or on the whole of ``ranks``, of ``budget``.
+
+    Half of them; of more than 64 ranks fewer, for each takes longer.
+
+    >>> [part_budget(100, ranks) for ranks in (0, 128, 512, 1024)]
+    [50, 25, 8, 8]
+    """
+    share = 0.5 * _MOST_RANKS / max(ranks, _MOST_RANKS)
+    return min(budget, max(int(budget * share), _FEWEST))
 
 
 def _sizes_alike(nbytes: int, ranks: int, of_part: int) -> list[int]:
