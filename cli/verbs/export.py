@@ -27,7 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "table",
         metavar="TABLE",
-        help="a table, or a job's tables (nccl, ncclx, megatron); mscclpp: a program's XML",
+        help="a table, or a job's tables (nccl, ncclx, megatron, mscclpp), or for mscclpp a "
+        "program's XML",
     )
     parser.add_argument(
         "--dialect",
@@ -77,6 +78,8 @@ def run(args: argparse.Namespace) -> int:
         topology = topology_of(args.table)
         exported = export_switch(topology, collectives, out, share_scratch=share_scratch)
     elif is_job(path):
+        if share_scratch:
+            raise InputError("--share-scratch: expected one table; a job's groups may call at once")
         shares = shares_of(args.share)
         exported = export_job(load_job(path), args.dialect, out, prefer=args.prefer, shares=shares)
     elif args.share or args.dialect == MEGATRON:

@@ -16,13 +16,12 @@ from pathlib import Path
 from tuccl.errors import InputError
 from tuccl.program import DIALECTS, Program, parse_xml, to_xml, verify
 from tuccl.runtime.export.mscclpp import (
-    PlanSource,
-    plan_contents,
     sources_of_program,
     sources_of_switch,
     sources_of_table,
 )
 from tuccl.runtime.export.nccl import CSV_FILES, csv_notes, csv_text
+from tuccl.runtime.export.plan_files import PlanTable, plan_contents
 from tuccl.runtime.export.rules import Rule, export_rules
 from tuccl.runtime.table.atomic_dir import replace_directory
 from tuccl.runtime.table.store import Table, load_table
@@ -178,33 +177,39 @@ def export_text(
 
 
 def _export_plans(stored: Table, out: Path, share_scratch: bool) -> Export:
-    table = stored.lookup
     notes: list[str] = []
-    sources = sources_of_table(stored, notes)
-    signature = table.signature
-    return _put_plans(sources, out, (table.ranks, table.hosts), signature, notes, share_scratch)
+    sources, lookup = sources_of_table(stored, notes), stored.lookup
+    table = PlanTable(sources, lookup.ranks, lookup.hosts, lookup.signature[:8])
+    exported = export_plans([table], out, table.ranks, notes, share_scratch=share_scratch)
+    return replace(exported, signature=lookup.signature)
 
 
-def _put_plans(
-    sources: list[PlanSource],
-    out: Path,
-    shape: tuple[int, int],
-    signature: str,
-    notes: list[str],
-    share_scratch: bool,
+def export_plans(
+    tables: Sequence[PlanTable],
+    path: str | os.PathLike[str],
+    ranks: int,
+    notes: Sequence[str] = (),
+    *,
+    share_scratch: bool = False,
 ) -> Export:
-    """Write the plans of `sources` for (ranks, hosts), named by the `signature` they are for."""
-    ranks, hosts = shape
-    contents = plan_contents(
-        sources,
-        ranks=ranks,
-        hosts=hosts,
-        prefix=signature[:8],
-        notes=notes,
-        share_scratch=share_scratch,
-    )
+    """Write the plans of tables as the folder ``path``, in one step.
+
+    Args:
+        tables: Each has communicators of its own.
+        path: The folder.
+        ranks: Of the job.
+        notes: What has been left out so far.
+        share_scratch: As in `export`.
+
+    Raises:
+        InputError: ``path`` holds something else.
+        Infeasible: MSCCL++ cannot run the plans.
+    """
+    out = Path(path)
+    _check_target(out)
+    contents, more = plan_contents(tables, ranks, share_scratch=share_scratch)
     _put(out, contents)
-    return Export(tuple(out / name for name in sorted(contents)), tuple(notes), {}, signature)
+    return Export(tuple(out / name for name in sorted(contents)), (*notes, *more), {}, "")
 
 
 def _export_program(
@@ -213,8 +218,8 @@ def _export_program(
     """Write a plan for each placement that the program claims, in its protocol and sizes."""
     sources = sources_of_program(program, root)
     digest = hashlib.sha256(to_xml(program).encode()).hexdigest()
-    exported = _put_plans(sources, out, (program.ngpus, hosts), digest, [], share_scratch)
-    return replace(exported, signature="")
+    table = PlanTable(sources, program.ngpus, hosts, digest[:8])
+    return export_plans([table], out, table.ranks, share_scratch=share_scratch)
 
 
 def export_switch(
@@ -226,9 +231,10 @@ def export_switch(
         InputError: ``out`` holds something else.
         Infeasible: the machine has no such switch, or it does not do a collective.
     """
-    _check_target(out)
-    sources = sources_of_switch(topology, collectives)
-    return _put_plans(sources, out, (topology.ranks, 1), signature(topology), [], share_scratch)
+    sources, name = sources_of_switch(topology, collectives), signature(topology)
+    table = PlanTable(sources, topology.ranks, 1, name[:8])
+    exported = export_plans([table], out, table.ranks, share_scratch=share_scratch)
+    return replace(exported, signature=name)
 
 
 def _unlistable(files: Sequence[Path]) -> str | None:

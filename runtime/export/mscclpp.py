@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from itertools import groupby
 
 import msgspec
 
 from tuccl.errors import Infeasible, InputError
-from tuccl.mscclpp import PLAN_MEMORIES, PLAN_PORT_CHANNELS, ExecutionPlan
+from tuccl.mscclpp import ExecutionPlan
 from tuccl.program import Program
 from tuccl.runtime.executors.plan_sim import check_residency, plan_knobs, program_plan
 from tuccl.runtime.table.entry import ROOTED, Candidate, Entry, KnobValues
@@ -21,8 +20,6 @@ from tuccl.topology import Topology, network
 from tuccl.topology.models import has_multicast
 from tuccl.units import format_bytes
 
-PLAN_FILES = ("tuccl_plans.py", "selection.json")
-_MODULE = Path(__file__).with_name("tuccl_plans.py")
 _TOP = (1 << 32) - 1  # offsets have 32 bits
 _PACKETS_TOP = 1 << 16  # bytes, as in MSCCL++'s own plans of packets
 _DATATYPES = {"any": None, "1-byte": 1, "2-byte": 2, "4-byte": 4, "8-byte": 8}
@@ -75,14 +72,25 @@ class PlanSource:
         return f"{self.program.collective} {where} [{format_bytes(self.min_bytes)}, {top}]"
 
 
+def ranks_per_node(topology: Topology, group: Sequence[int]) -> int | None:
+    """Return how many ranks of a group each host has; None: MSCCL++ runs no plan of the group.
+
+    Plans need as many on each host, numbered host by host.
+    """
+    hosts = [topology.host_of(rank) for rank in group]
+    runs = [len(list(each)) for _, each in groupby(hosts)]
+    return runs[0] if len(runs) == len(set(hosts)) and len(set(runs)) == 1 else None
+
+
 def sources_of_table(stored: Table, notes: list[str]) -> list[PlanSource]:
     """Return what the table chooses, as far as MSCCL++ can run it; say in `notes` what not.
 
     A candidate that cannot be lowered gives way to the next; the default is a hole.
     """
-    hosts = stored.lookup.hosts
-    if stored.lookup.ranks % hosts:
-        raise InputError(f"{stored.folder}: MSCCL++ needs hosts with as many GPUs each")
+    if ranks_per_node(stored.topology, range(stored.topology.ranks)) is None:
+        raise InputError(
+            f"{stored.folder}: MSCCL++ needs as many ranks on each host, numbered host by host"
+        )
     lowered = _Lowered(stored, notes)
     sources: list[PlanSource] = []
     for entry in stored.lookup.entries:
@@ -157,102 +165,6 @@ def sources_of_switch(topology: Topology, collectives: Sequence[str]) -> list[Pl
             low = _PACKETS_TOP + 1 if both else 0
             sources.append(PlanSource(multicast, PlanKnobs(), in_place, low, _TOP))
     return sources
-
-
-def plan_contents(
-    sources: list[PlanSource],
-    *,
-    ranks: int,
-    hosts: int,
-    prefix: str,
-    notes: list[str],
-    share_scratch: bool = False,
-) -> dict[str, bytes]:
-    """Return the files of an export by name: plans, their selection, the module that loads them.
-
-    Every plan is proved as it is written. Names are unique in a process as long as `prefix` is.
-    `share_scratch` has LL plans use one scratch (see docs/howto/mscclpp.md).
-
-    Raises:
-        Infeasible: MSCCL++ cannot run a program of `sources`.
-    """
-    contents: dict[str, bytes] = {}
-    calls = []
-    plans = []
-    for number, source in enumerate(sources):
-        collective = source.program.collective.replace("-", "")
-        placement = "in" if source.in_place else "out"
-        name = (
-            f"tuccl-{prefix}-{number:03d}-{collective}-{placement}-{source.knobs.protocol.lower()}"
-        )
-        plan = source.plan(hosts, name, share_scratch=share_scratch and source.knobs.packets)
-        if plan.max_message_size < source.max_bytes // plan.size_step * plan.size_step:
-            notes.append(f"{source.text} ends at {plan.max_message_size} bytes: 32-bit offsets")
-        contents[f"{name}.json"] = plan.json().encode()
-        calls.append(_call(source, plan))
-        plans.append(plan)
-    document = {"world_size": ranks, "ranks_per_node": ranks // hosts, "plans": calls}
-    contents["selection.json"] = (json.dumps(document, indent=1) + "\n").encode()
-    contents["tuccl_plans.py"] = _MODULE.read_bytes()
-    notes += [*_advice(sources), *_port_advice(plans)]
-    return contents
-
-
-def _port_advice(plans: list[ExecutionPlan]) -> Iterator[str]:
-    """Yield on how many buffers a process may call all plans: nothing is freed nor looked at."""
-    channels = memories = 0
-    for plan in plans:
-        channels += max(len(gpu.peers("port")) for gpu in plan.gpus)
-        remote = [
-            [b for b in gpu.remote_buffers if "port" in b.access_channel_types] for gpu in plan.gpus
-        ]
-        memories += 3 + max(map(len, remote))
-    if channels:
-        most = min(PLAN_PORT_CHANNELS // channels, PLAN_MEMORIES // memories)
-        if not most:
-            raise Infeasible(
-                f"{len(plans)} plans with {channels} port channels and {memories} memories in all: "
-                f"an executor has {PLAN_PORT_CHANNELS} and {PLAN_MEMORIES}; export fewer "
-                "collectives"
-            )
-        yield (
-            f"port channels: a process may call all plans on {most} pairs of allocations; more "
-            f"overrun the executor's {PLAN_PORT_CHANNELS} channels and {PLAN_MEMORIES} memories"
-        )
-
-
-def _call(source: PlanSource, plan: ExecutionPlan) -> dict[str, object]:
-    """Return the calls of a plan as ``selection.json`` says them."""
-    return {
-        "name": plan.name,
-        "file": f"{plan.name}.json",
-        "collective": plan.collective,
-        "in_place": plan.inplace,
-        "root": source.root,
-        "datatype_bytes": source.datatype_bytes,
-        "multiple_bytes": plan.size_step,
-        "min_bytes": plan.min_message_size,
-        "max_bytes": plan.max_message_size,
-    }
-
-
-def _advice(sources: list[PlanSource]) -> Iterator[str]:
-    """Yield what the job must keep to, since the runtime does not look."""
-    collectives = {source.program.collective for source in sources}
-    if collectives & {"allreduce", "reduce-scatter"}:
-        yield (
-            "a request does not name its reduction and plans only add up: reducing plans are "
-            "registered with sums_only=True alone"
-        )
-    if "alltoall" in collectives:
-        yield "alltoall: MSCCL++'s NCCL library refuses ncclAllToAll; run the plan by its executor"
-    if collectives & {"broadcast", "reduce"}:
-        yield "broadcast, reduce: all ranks must pass both buffers, all in place or none"
-    if any(source.knobs.packets for source in sources):
-        yield (
-            "LL: communicators of one process must launch equally many plans on all ranks; a CUDA "
-            "graph needs three LL calls or more"
-        )
 
 
 class _Lowered:

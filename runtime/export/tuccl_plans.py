@@ -5,17 +5,20 @@ A job that reaches MSCCL++ through its NCCL library registers them before its fi
     import tuccl_plans
     tuccl_plans.register(rank, world_size, ranks_per_node, sums_only=True)
 
-Or it is started as it is, by ``torchrun ... -m tuccl_plans --sums-only train.py``. This file needs
-nothing of tuccl; it stands beside ``selection.json`` and the plans.
+once for each shape of communicator that it makes. Or it is started as it is, by ``torchrun ... -m
+tuccl_plans --sums-only train.py``. This file needs nothing of tuccl; it stands beside
+``selection.json`` and the plans.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
+import logging
 import os
 import runpy
 import sys
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -29,12 +32,29 @@ DATATYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "int32": 4, "uint32
 
 @cache
 def selection() -> dict[str, Any]:
-    """Return ``selection.json``: the machine, and the calls of each plan."""
+    """Return ``selection.json``: communicators, and the calls of each plan."""
     document: dict[str, Any] = json.loads((FOLDER / "selection.json").read_text())
     return document
 
 
+def plans_of(
+    world_size: int, ranks_per_node: int, members: Sequence[int] | None = None
+) -> list[dict[str, Any]]:
+    """Return the plans of a communicator; none: it is left to the runtime.
+
+    With its ``members``, the job's ranks in the communicator's order, they are of the table of
+    exactly these; without, of the one table that all of the job's groups of this shape share.
+    """
+    for table in selection()["tables"]:
+        mine = table["by_shape"] if members is None else list(members) in table["groups"]
+        if mine and (table["world_size"], table["ranks_per_node"]) == (world_size, ranks_per_node):
+            plans: list[dict[str, Any]] = table["plans"]
+            return plans
+    return []
+
+
 def choose(
+    plans: Sequence[dict[str, Any]],
     collective: str,
     nbytes: int,
     datatype: str,
@@ -45,11 +65,12 @@ def choose(
 ) -> str | None:
     """Return the name of the plan for a call, None where the runtime's own choice is to run.
 
-    ``nbytes`` is of the whole array: the larger of the send and the receive buffer.
+    ``plans`` are those of its communicator (`plans_of`). ``nbytes`` is of the whole array: the
+    larger of the send and the receive buffer.
     """
     if datatype not in DATATYPE_BYTES or (collective in REDUCING and op != "sum"):
         return None
-    for plan in selection()["plans"]:
+    for plan in plans:
         fits = (
             plan["collective"] == collective
             and plan["in_place"] == in_place
@@ -69,15 +90,13 @@ def select(algorithms: Any, request: Any) -> Any:  # noqa: ANN401
     A request does not say which reduction it needs, so `register` leaves reducing plans out
     unless the job only adds up.
     """
-    machine = request.world_size, request.n_ranks_per_node
-    if machine != (selection()["world_size"], selection()["ranks_per_node"]):
-        return None
     source, target = int(request.input_buffer), int(request.output_buffer)
     if source % ALIGNMENT or target % ALIGNMENT:
         return None
     # Of an allgather the request counts one rank's part.
     parts = request.world_size if request.collective == "allgather" else 1
     name = choose(
+        plans_of(request.world_size, request.n_ranks_per_node),
         request.collective,
         request.message_size * parts,
         str(getattr(request.dtype, "name", request.dtype)).rpartition(".")[2],
@@ -97,15 +116,24 @@ def _in_place(request: Any, source: int, target: int) -> bool:  # noqa: ANN401
 
 
 def algorithms(
-    rank: int, world_size: int, ranks_per_node: int, *, sums_only: bool = False
+    rank: int,
+    world_size: int,
+    ranks_per_node: int,
+    *,
+    members: Sequence[int] | None = None,
+    sums_only: bool = False,
 ) -> list[Any]:
-    """Return the plans as algorithms of ``mscclpp``; none on another machine.
+    """Return the plans of a communicator (`plans_of`) as algorithms of ``mscclpp`` for its rank.
 
-    The constraint (0, 0) fits no communicator, so that MSCCL++'s own choice, which looks at neither
-    datatype nor divisibility, never takes them. ``sums_only`` promises that every reduction is a
-    sum; without it reducing plans are left out.
+    Without plans, one line says so. The constraint (0, 0) fits no communicator, so that MSCCL++'s
+    own choice, which looks at neither datatype nor divisibility, never takes them. ``sums_only``
+    promises that every reduction is a sum; without it reducing plans are left out.
     """
-    if (world_size, ranks_per_node) != (selection()["world_size"], selection()["ranks_per_node"]):
+    plans = plans_of(world_size, ranks_per_node, members)
+    if not plans:
+        shape = f"{world_size} ranks, {ranks_per_node} on a host"
+        who = shape if members is None else f"{shape}, members {' '.join(map(str, members))}"
+        _warn(f"{who}: no plans in {FOLDER}; MSCCL++ chooses")
         return []
     mscclpp = importlib.import_module("mscclpp")
     return [
@@ -114,15 +142,21 @@ def algorithms(
             execution_plan=mscclpp.ExecutionPlan(str(FOLDER / plan["file"]), rank),
             constraint=mscclpp.Algorithm.Constraint(0, 0),
         )
-        for plan in selection()["plans"]
+        for plan in plans
         if sums_only or plan["collective"] not in REDUCING
     ]
 
 
-def register(rank: int, world_size: int, ranks_per_node: int, *, sums_only: bool = False) -> int:
-    """Add the plans to ``mscclpp.ext`` with `select`; return how many.
+@cache
+def _warn(line: str) -> None:
+    """Log a line, once in a process."""
+    logging.getLogger(__name__).warning(line)
 
-    Call it on every rank before a communicator is made.
+
+def register(rank: int, world_size: int, ranks_per_node: int, *, sums_only: bool = False) -> int:
+    """Add the plans of a shape to ``mscclpp.ext`` with `select`; return how many.
+
+    Call it on every rank before a communicator is made, with the rank in it.
     """
     plans = algorithms(rank, world_size, ranks_per_node, sums_only=sums_only)
     if plans:
@@ -139,22 +173,37 @@ def extend_sglang(communicator: Any) -> None:  # noqa: ANN401
     It adds up in place and times all candidates when it starts. Call it before SGLang makes a
     communicator, on every rank.
     """
-    names = {
-        plan["name"]
-        for plan in selection()["plans"]
-        if plan["collective"] == "allreduce" and plan["in_place"]
-    }
     for method in ("_create_dsl_algorithms", "_create_native_algorithms"):
-        setattr(communicator, method, _extended(getattr(communicator, method), names))
+        setattr(communicator, method, _extended(getattr(communicator, method)))
 
 
-def _extended(create: Any, names: set[str]) -> Any:  # noqa: ANN401
+def _extended(create: Any) -> Any:  # noqa: ANN401
     def created(self: Any) -> list[Any]:  # noqa: ANN401
         plans = algorithms(self.rank, self.world_size, self.nranks_per_node, sums_only=True)
+        names = {
+            plan["name"]
+            for plan in plans_of(self.world_size, self.nranks_per_node)
+            if plan["collective"] == "allreduce" and plan["in_place"]
+        }
         candidates = [(algorithm, [0], [0]) for algorithm in plans if algorithm.name in names]
         return [*create(self), *candidates]
 
     return created
+
+
+def communicators(rank: int, world_size: int, ranks_per_node: int) -> list[tuple[int, int, int]]:
+    """Return a process's communicators to register, each as its rank there and its shape.
+
+    Of a job they are the groups that get plans by their shape, else all ranks.
+    """
+    found = {
+        (group.index(rank), table["world_size"], table["ranks_per_node"]): None
+        for table in selection()["tables"]
+        if table["by_shape"] and world_size == selection()["ranks"]
+        for group in table["groups"]
+        if rank in group
+    }
+    return list(found) or [(rank, world_size, ranks_per_node)]
 
 
 def main() -> None:
@@ -169,7 +218,8 @@ def main() -> None:
     )
     # The script imports this module under its own name, and must find the same one.
     module = importlib.import_module("tuccl_plans")
-    module.register(rank, world_size, ranks_per_node, sums_only=sums_only)
+    for each in module.communicators(rank, world_size, ranks_per_node):
+        module.register(*each, sums_only=sums_only)
     sys.argv = script
     runpy.run_path(script[0], run_name="__main__")
 

@@ -307,7 +307,7 @@ def test_choices_are_exported_by_shape_where_all_groups_of_the_shape_agree(
     assert shapes == {("1", "4"), ("2", "1")}
     assert not any("left to NCCL" in note for note in exported.notes)
     refused = tuccl("export", place, "--dialect", "executor", "-o", tmp_path / "x")
-    assert refused.code == 2 and "exported by shape as nccl or ncclx" in refused.err
+    assert refused.code == 2 and "by shape as nccl, ncclx or mscclpp" in refused.err
 
 
 def test_shares_of_sms_are_written_for_megatron(tmp_path: Path, tuccl: Tuccl) -> None:

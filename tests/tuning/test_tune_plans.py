@@ -31,7 +31,8 @@ def test_exported_plans_take_the_times_that_the_table_has(tmp_path: Path) -> Non
     assert result.label.startswith("simulated MSCCL++")
     assert all((row.best_us or row.default_us) < row.default_us for row in result.tuned)
     export(tmp_path / "table", "mscclpp", tmp_path / "plans")
-    calls = json.loads((tmp_path / "plans" / "selection.json").read_text())["plans"]
+    [table] = json.loads((tmp_path / "plans" / "selection.json").read_text())["tables"]
+    calls = table["plans"]
     simulator = PlanSimulator(HOST)
     for row in result.tuned:
         [call] = [

@@ -132,7 +132,9 @@ def test_every_choice_of_the_table_becomes_a_plan_that_is_proved(
     for nbytes in (1 << n for n in range(8, 28)):
         for in_place in (False, True):
             wanted = select(table, "allgather", nbytes, in_place=in_place, element_bytes=2)
-            name = module.choose("allgather", nbytes, "float16", in_place=in_place)
+            name = module.choose(
+                module.plans_of(4, 4), "allgather", nbytes, "float16", in_place=in_place
+            )
             assert (name is None) == wanted.candidate.is_default
             if name is not None and wanted.candidate.knobs is not None:
                 plan = plans[name]
@@ -172,8 +174,11 @@ def test_what_cannot_be_a_plan_gives_way_with_its_reason(
     assert any("no LL128" in note for note in exported.notes)
     assert {plan.protocol for plan in plans_of(tmp_path / "out").values()} == {"Simple"}
     module = loaded(tmp_path / "out")
-    assert module.choose("allgather", 1 << 16, "bfloat16", in_place=False)
-    assert module.choose("allgather", 1 << 16, "float32", in_place=False) is None
+    assert module.choose(module.plans_of(4, 4), "allgather", 1 << 16, "bfloat16", in_place=False)
+    assert (
+        module.choose(module.plans_of(4, 4), "allgather", 1 << 16, "float32", in_place=False)
+        is None
+    )
 
 
 def test_plans_are_registered_where_no_other_choice_takes_them(selected: Any) -> None:  # noqa: ANN401
@@ -209,8 +214,13 @@ def test_reductions_other_than_sums_have_no_plan(sums: Path, mscclpp: Builder) -
     module = loaded(sums)
     assert module.register(1, 4, 4) == 0 and module.register(1, 8, 8, sums_only=True) == 0
     assert not mscclpp.added and mscclpp.selector is None
-    assert module.choose("allreduce", 1 << 16, "float16", in_place=True)
-    assert module.choose("allreduce", 1 << 16, "float16", in_place=True, op="max") is None
+    assert module.choose(module.plans_of(4, 4), "allreduce", 1 << 16, "float16", in_place=True)
+    assert (
+        module.choose(
+            module.plans_of(4, 4), "allreduce", 1 << 16, "float16", in_place=True, op="max"
+        )
+        is None
+    )
 
 
 def test_all_ranks_recognize_an_allgather_in_place_alike(
@@ -287,7 +297,9 @@ def test_the_switch_of_a_host_serves_all_sizes(tmp_path: Path, mscclpp: Builder)
     assert module.register(0, 8, 8, sums_only=True) == len(plans) == 4
     for nbytes, protocol in ((1 << 10, "LL"), (1 << 26, "Simple")):
         for in_place in (False, True):
-            name = module.choose("allreduce", nbytes, "float16", in_place=in_place)
+            name = module.choose(
+                module.plans_of(8, 8), "allreduce", nbytes, "float16", in_place=in_place
+            )
             assert plans[name].protocol == protocol and plans[name].inplace == in_place
     for machine in (load_profile("dgx-a100"), join(load_profile("dgx-h100"), 2, "single")):
         with pytest.raises(Infeasible, match="a switch adds up on one host, for GPUs"):
