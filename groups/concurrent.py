@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple
 
@@ -66,7 +66,7 @@ def nccl_choice(version: str = NCCL_VERSION) -> Choose:
 
 def group_call(own: ConfiguredProgram, members: Sequence[int], nbytes: int) -> GroupCall:
     """Return the call of a program by ``members`` on the whole array of ``nbytes`` bytes."""
-    return GroupCall(members, own.program, own.knobs, nbytes, own.loop)
+    return GroupCall(members, own.program, own.knobs, nbytes, own.loop, plan=own.plan)
 
 
 def company_calls(
@@ -118,14 +118,22 @@ def table_choice(tables: Mapping[Topology, Table], version: str = NCCL_VERSION) 
 def table_run(
     table: Table, candidate: Candidate, collective: str, nbytes: int, version: str
 ) -> ConfiguredProgram:
-    """Return what a candidate of a table runs for a call, its default by a version of NCCL."""
-    from tuccl.runtime.baseline.candidate import candidate_program  # a verb starts without it
+    """Return what a candidate of a table runs for a call, its default by a version of NCCL.
+
+    Raises:
+        Infeasible: the table is for MSCCL++, which cannot run the program.
+    """
+    # A verb starts without these.
+    from tuccl.runtime.baseline.candidate import candidate_program
+    from tuccl.runtime.executors.plan_sim import call_plan
 
     part = table.topology
     executor, call = SimExecutor(part), Collective(collective, part.ranks)
     own = candidate_program(
         executor, part, call, nbytes, candidate, table.programs, version=version
     )
+    if own is not None and table.lookup.dialect == "mscclpp":
+        return replace(own, plan=call_plan(part, own.program, own.knobs, nbytes))
     return own or nccl_choice(version)(part, collective, nbytes)
 
 

@@ -9,9 +9,11 @@ import msgspec
 
 from tuccl.groups.equivalence import group_hops, sharers
 from tuccl.groups.layout import Groups
+from tuccl.mscclpp import ExecutionPlan
 from tuccl.program import Program
 from tuccl.runtime import Executor, SimExecutor
 from tuccl.runtime.executors.executor import Call
+from tuccl.runtime.executors.plan_sim import PlanSimExecutor
 from tuccl.runtime.executors.sim import GroupCall
 from tuccl.simulation import MachineClass, Network
 from tuccl.topology import Topology, keep_gpus
@@ -59,8 +61,13 @@ class GroupExecutor(SimExecutor):
     @property
     def label(self) -> str:
         """That it simulates, on what, and how many groups call at once."""
+        return f"{super().label}, {self.at_once}"
+
+    @property
+    def at_once(self) -> str:
+        """Text of the groups that call at once, and what is beside them."""
         beside = f" beside {len(self._company)} calls of others" if self._company else ""
-        return f"{super().label}, {self.concurrent} groups at once{beside}"
+        return f"{self.concurrent} groups at once{beside}"
 
     @property
     def concurrent(self) -> int:
@@ -70,19 +77,56 @@ class GroupExecutor(SimExecutor):
     def _timer(
         self, call: GroupCall, machine: MachineClass, exact_to_us: float
     ) -> Callable[..., float]:
-        own = [call._replace(members=group) for group in self._groups]
-
         def time_us(_: Network) -> float:
-            times = self._whole.time_groups([*own, *self._company])
-            return max(times[number] for number in self._counted)
+            return self.slowest_us(call)
 
         return time_us
+
+    def slowest_us(self, call: GroupCall) -> float:
+        """Return the simulated us of ``call`` by all groups: the longest of those in the orbit."""
+        own = [call._replace(members=group) for group in self._groups]
+        times = self._whole.time_groups([*own, *self._company])
+        return max(times[number] for number in self._counted)
 
     def time_all(
         self, program: Program, calls: Sequence[Call], *, root: int = 0, threads: int = 1
     ) -> list[float]:
         """Return the simulated time in us of each of ``calls``, infinite for what is refused."""
         return Executor.time_all(self, program, calls, root=root)
+
+
+class GroupPlanExecutor(PlanSimExecutor):
+    """The same for programs that MSCCL++ runs as plans; the defaults to beat run as NCCL's do."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        groups: Groups,
+        orbit: Sequence[int],
+        company: Sequence[GroupCall] = (),
+        launch: str = "mpi",
+    ) -> None:
+        """Prepare as `GroupExecutor` does."""
+        super().__init__(keep_gpus(topology, groups[orbit[0]]), launch=launch)
+        self._defaults: GroupExecutor = GroupExecutor(topology, groups, orbit, company, launch)
+
+    @property
+    def planned_topology(self) -> Topology | None:
+        """The part's share of the links."""
+        return self._defaults.planned_topology
+
+    @property
+    def label(self) -> str:
+        """That it simulates MSCCL++, on what, and how many groups call at once."""
+        return f"{super().label}, {self._defaults.at_once}"
+
+    @property
+    def concurrent(self) -> int:
+        """As of `GroupExecutor`."""
+        return self._defaults.concurrent
+
+    def _run_us(self, plan: ExecutionPlan, call: GroupCall) -> float:
+        return self._defaults.slowest_us(call._replace(plan=plan))
 
 
 def share(part: Topology, hops: Sequence[set[Hop]]) -> Topology | None:

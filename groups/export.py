@@ -12,8 +12,9 @@ from tuccl.errors import InputError
 from tuccl.groups.job import JobEntry, JobTables
 from tuccl.groups.layout import MEGATRON_KINDS
 from tuccl.runtime import Table
+from tuccl.runtime.executors.plan_sim import ranks_per_node
 from tuccl.runtime.export.files import Export, export_csv, export_plans, export_text
-from tuccl.runtime.export.mscclpp import ranks_per_node, sources_of_table
+from tuccl.runtime.export.mscclpp import sources_of_table
 from tuccl.runtime.export.nccl import CSV_FILES, csv_lines
 from tuccl.runtime.export.plan_files import PlanTable
 from tuccl.runtime.table.preference import table_within
@@ -248,9 +249,8 @@ def _adapter_notes(job: JobTables) -> Iterator[str]:
                 and any(own[rank] != place % each for place, rank in enumerate(group))
             ):
                 yield (
-                    f"{kind}: MSCCL++ takes the adapter at the rank's place among those of its "
-                    "group on the host; name the GPU's own at each place of MSCCLPP_HCA_DEVICES, "
-                    "a process's own"
+                    f"{kind}: MSCCL++ takes a rank's adapter by its place in its group on the "
+                    "host; name the GPU's own at all places of MSCCLPP_HCA_DEVICES in each process"
                 )
                 break
 

@@ -160,7 +160,7 @@ def times_us(executor: SimExecutor, sets: Company) -> list[float]:
         return never
     try:
         return set_times_us(executor, known)
-    except InputError:
+    except (Infeasible, InputError):
         return never
 
 

@@ -16,7 +16,7 @@ from tuccl.errors import InputError
 from tuccl.files import printable_path
 from tuccl.groups.concurrent import KindCall, company_calls, nccl_choice
 from tuccl.groups.equivalence import group_key, group_orbits
-from tuccl.groups.executor import GroupExecutor
+from tuccl.groups.executor import GroupExecutor, GroupPlanExecutor
 from tuccl.groups.job import (
     MEMBERS_NAME,
     TABLES_NAME,
@@ -28,7 +28,7 @@ from tuccl.groups.job import (
     save_job,
 )
 from tuccl.groups.layout import Groups, Kind, ProcessGroups
-from tuccl.runtime import LookupTable, Table, load_table, save_table
+from tuccl.runtime import Executor, LookupTable, Table, load_table, save_table
 from tuccl.runtime.baseline.nccl_best import check_nccl_collective
 from tuccl.runtime.executors.sim import GroupCall
 from tuccl.runtime.nccl.versions import nccl_release
@@ -250,12 +250,13 @@ class _Circumstances:
             tables = [_saved(*each) for each in zip(tables, lookups, strict=True)]
         return _sealed(made, tables), tables
 
-    def executor(self, groups: Groups, orbit: Sequence[int]) -> GroupExecutor:
+    def executor(self, groups: Groups, orbit: Sequence[int]) -> GroupExecutor | GroupPlanExecutor:
         """Return what times the programs of an orbit's groups."""
+        kind = GroupPlanExecutor if self.options.dialect == "mscclpp" else GroupExecutor
         if self.concurrent == "none":
-            return GroupExecutor(self.topology, (groups[orbit[0]],), [0])
+            return kind(self.topology, (groups[orbit[0]],), [0])
         company = [call for each in self.company for call in each]
-        return GroupExecutor(self.topology, groups, orbit, company)
+        return kind(self.topology, groups, orbit, company)
 
 
 @contextmanager
@@ -271,7 +272,7 @@ def _folder_of_tables(folder: Path) -> Iterator[None]:
         raise
 
 
-def _executor_of(executor: GroupExecutor, _: Topology) -> GroupExecutor:
+def _executor_of(executor: Executor, _: Topology) -> Executor:
     return executor
 
 

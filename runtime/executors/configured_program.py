@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tuccl.mscclpp import ExecutionPlan
 from tuccl.program import Knobs, Program
 from tuccl.runtime.executors.executor import MSCCL_LOOP, Executor, StepLoop, Timing
 from tuccl.runtime.nccl.knobs import NcclKnobs
@@ -19,12 +20,14 @@ class ConfiguredProgram:
         knobs: Its knobs.
         loop: The loop of the kernel that runs it.
         name: A name for tables, like ``Ring/Simple/4ch``.
+        plan: What MSCCL++ runs in its place; None: it runs as it is.
     """
 
     program: Program
     knobs: Knobs
     loop: StepLoop = MSCCL_LOOP
     name: str = ""
+    plan: ExecutionPlan | None = None
 
     def on(self, executor: Executor, nbytes: int, *, root: int = 0, repeats: int = 1) -> Timing:
         """Return its time on ``executor``; raises what `Executor.time` raises."""
@@ -34,7 +37,7 @@ class ConfiguredProgram:
 
     def timed(self, timing: Timing, sms: int = 0, nccl: NcclKnobs | None = None) -> TimedProgram:
         """Return it with its time, the SMs that it occupies and the knobs that make NCCL run it."""
-        values = self.program, self.knobs, self.loop, self.name
+        values = self.program, self.knobs, self.loop, self.name, self.plan
         return TimedProgram(*values, timing=timing, sms=sms, nccl=nccl)
 
 

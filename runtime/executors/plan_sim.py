@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 
 from tuccl.errors import Infeasible, InputError
-from tuccl.mscclpp import ExecutionPlan
+from tuccl.mscclpp import ExecutionPlan, simulate_plans
 from tuccl.program import Knobs, Program
 from tuccl.runtime.executors.executor import (
     MSCCL_LOOP,
@@ -19,7 +21,7 @@ from tuccl.runtime.executors.executor import (
     TracedRun,
 )
 from tuccl.runtime.executors.knob_grid import KnobGrid
-from tuccl.runtime.executors.sim import SimExecutor, padded
+from tuccl.runtime.executors.sim import GroupCall, SimExecutor, padded
 from tuccl.simulation import MachineClass, Network, SimResult
 from tuccl.synth.baseline.nccl_nvls import nvls_network
 from tuccl.synth.mscclpp.knobs import ALIGNMENT, PlanKnobs
@@ -119,18 +121,79 @@ def takes_in_place(program: Program) -> bool:
     return in_place and not (program.collective == "reduce-scatter" and program.out_of_place)
 
 
-def check_residency(plan: ExecutionPlan, topology: Topology) -> None:
-    """Raise Infeasible where a GPU has fewer multiprocessors than a plan has thread blocks.
+def check_residency(
+    topology: Topology, calls: Iterable[tuple[ExecutionPlan, Sequence[int]]]
+) -> None:
+    """Raise Infeasible where a GPU has fewer multiprocessors than plans have thread blocks on it.
 
     They wait for each other, and a GPU runs one of 1024 threads on each multiprocessor.
+
+    Args:
+        topology: The machine.
+        calls: Plans that run at the same time, each with its ranks of the machine.
     """
-    for gpu, blocks in zip(topology.gpus, (len(g.threadblocks) for g in plan.gpus), strict=True):
-        most = multiprocessors(gpu.model)
-        if most is not None and blocks > most:
-            raise Infeasible(
-                f"plan {plan.name[:60]!r}: {blocks} thread blocks wait for each other, {gpu.model} "
-                f"({gpu.id}) runs {most} at once; use fewer channels or chunks"
-            )
+    on_rank: Counter[int] = Counter()
+    for plan, members in calls:
+        for rank, part in zip(members, plan.gpus, strict=True):
+            on_rank[rank] += len(part.threadblocks)
+            gpu, blocks = topology.gpus[rank], on_rank[rank]
+            most = multiprocessors(gpu.model)
+            if most is not None and blocks > most:
+                raise Infeasible(
+                    f"plan {plan.name[:60]!r}: {blocks} thread blocks wait for each other, "
+                    f"{gpu.model} ({gpu.id}) runs {most} at once; use fewer channels or chunks"
+                )
+
+
+def ranks_per_node(topology: Topology, group: Sequence[int]) -> int | None:
+    """Return how many ranks of a group each host has; None: MSCCL++ runs no plan of the group.
+
+    Plans need as many on each host, numbered host by host.
+    """
+    hosts = [topology.host_of(rank) for rank in group]
+    runs = [len(list(each)) for _, each in groupby(hosts)]
+    return runs[0] if len(runs) == len(set(hosts)) and len(set(runs)) == 1 else None
+
+
+def call_plan(
+    topology: Topology,
+    program: Program,
+    knobs: Knobs,
+    nbytes: int,
+    *,
+    in_place: bool | None = None,
+    root: int = 0,
+) -> ExecutionPlan:
+    """Return the proved plan that ``program`` becomes with `plan_knobs` for calls of one size.
+
+    Args:
+        topology: The machine.
+        program: The program.
+        knobs: A point of the search.
+        nbytes: The whole array; rounded up to what the chunks divide.
+        in_place: The calls' placement; None: out of place where the program can.
+        root: Of the calls.
+
+    Raises:
+        Infeasible: MSCCL++ cannot run it.
+    """
+    each = ranks_per_node(topology, range(topology.ranks))
+    if each is None:
+        raise Infeasible("MSCCL++ needs as many ranks on each host, numbered host by host")
+    nbytes = padded(nbytes, program.nchunks * ALIGNMENT)
+    return program_plan(
+        program,
+        plan_knobs(knobs),
+        (min(nbytes, _MOST_LEAST), nbytes),
+        hosts=topology.ranks // each,
+        in_place=not program.out_of_place if in_place is None else in_place,
+        root=root,
+    )
+
+
+PlacedPlan = tuple[ExecutionPlan, list[int], int, float, bool]
+"""A plan, its ranks of a machine, the bytes of the whole array, its start in us, and whether it
+repeats."""
 
 
 class PlanSimulator:
@@ -177,7 +240,7 @@ class PlanSimulator:
                 f"plan {plan.name[:60]!r}: for {len(plan.gpus)} ranks, the topology has "
                 f"{self.topology.ranks}"
             )
-        check_residency(plan, self.topology)
+        check_residency(self.topology, [(plan, range(len(plan.gpus)))])
         return plan.simulate(
             nbytes,
             self.network,
@@ -185,6 +248,30 @@ class PlanSimulator:
             launch=self._launch,
             process_gpus=self._process_gpus,
         )
+
+    def time_groups(self, calls: Sequence[PlacedPlan]) -> list[float]:
+        """Return when each of ``calls``, which run at the same time, ends, in simulated us.
+
+        Each is a communicator of its own. Of a call that repeats it is the mean time of its turns
+        but the first.
+
+        Raises:
+            Infeasible: a GPU cannot run the thread blocks of all calls at once.
+            InputError: the same for the machine's class; members are not ranks of this machine, or
+                not as many as the plan's.
+        """
+        results = simulate_plans(
+            [
+                (plan, members, padded(nbytes, plan.size_step), start_us, repeats)
+                for plan, members, nbytes, start_us, repeats in calls
+            ],
+            self.network,
+            self.machine,
+            launch=self._launch,
+            process_gpus=self._process_gpus,
+        )
+        check_residency(self.topology, ((plan, members) for plan, members, *_ in calls))
+        return [result.time_us for result in results]
 
 
 @dataclass(frozen=True)
@@ -249,7 +336,6 @@ class PlanSimExecutor(Executor):
         """Prepare ``topology`` for many runs, as `PlanSimulator` does."""
         self.ranks = topology.ranks
         self.simulator = PlanSimulator(topology, machine, launch)
-        self._hosts = len(topology.hosts)
         self._defaults = SimExecutor(topology, launch=launch)
 
     @property
@@ -296,23 +382,13 @@ class PlanSimExecutor(Executor):
         """
         if loop != MSCCL_LOOP:
             raise InputError(f"program {program.name[:40]!r}: NCCL's own kernels run it, no plan")
-        nbytes = padded(nbytes, program.nchunks * ALIGNMENT)
-        sizes = min(nbytes, _MOST_LEAST), nbytes
-
         blocks = 0
 
         def us(in_place: bool) -> float:
             nonlocal blocks
-            plan = program_plan(
-                program,
-                plan_knobs(knobs),
-                sizes,
-                hosts=self._hosts,
-                in_place=in_place,
-                root=root,
-            )
+            plan = call_plan(self.topology, program, knobs, nbytes, in_place=in_place, root=root)
             blocks = max(blocks, *(len(gpu.threadblocks) for gpu in plan.gpus))
-            return self.simulator.run(plan, nbytes).time_us
+            return self._run_us(plan, GroupCall(range(self.ranks), program, knobs, nbytes))
 
         out_of_place = us(in_place=False) if program.out_of_place else None
         in_place = us(in_place=True) if takes_in_place(program) else None
@@ -326,6 +402,10 @@ class PlanSimExecutor(Executor):
             samples_us_ip=in_place_samples,
             sms=blocks,
         )
+
+    def _run_us(self, plan: ExecutionPlan, call: GroupCall) -> float:
+        """The simulated time in us of a call that has a plan."""
+        return self.simulator.run(plan, padded(call.nbytes, plan.size_step)).time_us
 
     def time_plan(self, plan: ExecutionPlan, nbytes: int, *, repeats: int = 1) -> Timing:
         """Return the simulated time of a verified ``plan`` on the whole array of ``nbytes`` bytes.

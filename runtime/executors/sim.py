@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from random import Random
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tuccl.errors import Infeasible, InputError
+from tuccl.mscclpp import ExecutionPlan
 from tuccl.program import Knobs, Program
 from tuccl.runtime.executors.cross import CrossRuns
 from tuccl.runtime.executors.executor import (
@@ -32,6 +34,9 @@ from tuccl.synth.baseline.nccl_nvls import SWITCH_RANKS, nvls_network
 from tuccl.topology import CrossTraffic, Topology, machine_of, network, process_gpus, residual
 from tuccl.topology.machine import interpreter_machine_of
 
+if TYPE_CHECKING:
+    from tuccl.runtime.executors.plan_sim import PlanSimulator
+
 _MOMENTS = 20  # of cross traffic that a call is simulated at, for each repeat
 _ITERATION_REPEATS = 10
 _EXACT_TO = 1.25  # times as long as the best
@@ -48,6 +53,7 @@ class GroupCall(NamedTuple):
         loop: The loop of the kernel that runs it.
         start_us: When the call begins.
         repeats: It begins again whenever it ends, twice or more; the others meanwhile do too.
+        plan: What MSCCL++ runs in the program's place; None: it runs as it is.
     """
 
     members: Sequence[int]
@@ -57,6 +63,7 @@ class GroupCall(NamedTuple):
     loop: StepLoop = MSCCL_LOOP
     start_us: float = 0.0
     repeats: bool = False
+    plan: ExecutionPlan | None = None
 
 
 class SimExecutor(Executor):
@@ -262,6 +269,15 @@ class SimExecutor(Executor):
         """
         if self._cross:
             raise Infeasible("groups that call at once are not simulated beside others' traffic")
+        placed = [
+            (call.plan, list(call.members), call.nbytes, call.start_us, call.repeats)
+            for call in calls
+            if call.plan is not None
+        ]
+        if len(placed) == len(calls):
+            return self._plans.time_groups(placed)
+        if placed:
+            raise Infeasible("plans of MSCCL++ are not simulated beside programs of NCCL or MSCCL")
         multicast = any(call.loop.multicast for call in calls)
         return simulate_groups(
             [
@@ -283,6 +299,13 @@ class SimExecutor(Executor):
             launch=self._launch,
             process_gpus=self._process_gpus,
         ).calls_us
+
+    @cached_property
+    def _plans(self) -> PlanSimulator:
+        """The simulator of MSCCL++ on the same machine."""
+        from tuccl.runtime.executors.plan_sim import PlanSimulator  # it imports this module
+
+        return PlanSimulator(self._topology, launch=self._launch)
 
     def _members(self, call: GroupCall) -> list[int]:
         """The members, and those of the switches where the program has any (`nvls_program`)."""

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 
 import msgspec
 
 from tuccl.errors import Infeasible, InputError
 from tuccl.mscclpp import ExecutionPlan
 from tuccl.program import Program
-from tuccl.runtime.executors.plan_sim import check_residency, plan_knobs, program_plan
+from tuccl.runtime.executors.plan_sim import (
+    check_residency,
+    plan_knobs,
+    program_plan,
+    ranks_per_node,
+)
 from tuccl.runtime.table.entry import ROOTED, Candidate, Entry, KnobValues
 from tuccl.runtime.table.store import Table
 from tuccl.synth import PLAN_COLLECTIVES, Multicast, PlanKnobs, switch_plan
@@ -70,16 +74,6 @@ class PlanSource:
         where = "in place" if self.in_place else "out of place"
         top = format_bytes(self.max_bytes)
         return f"{self.program.collective} {where} [{format_bytes(self.min_bytes)}, {top}]"
-
-
-def ranks_per_node(topology: Topology, group: Sequence[int]) -> int | None:
-    """Return how many ranks of a group each host has; None: MSCCL++ runs no plan of the group.
-
-    Plans need as many on each host, numbered host by host.
-    """
-    hosts = [topology.host_of(rank) for rank in group]
-    runs = [len(list(each)) for _, each in groupby(hosts)]
-    return runs[0] if len(runs) == len(set(hosts)) and len(set(runs)) == 1 else None
 
 
 def sources_of_table(stored: Table, notes: list[str]) -> list[PlanSource]:
@@ -220,7 +214,7 @@ class _Lowered:
         if key not in self._known:
             try:
                 plan = source.plan(self._stored.lookup.hosts, "trial", share_scratch=False)
-                check_residency(plan, self._stored.topology)
+                check_residency(self._stored.topology, [(plan, range(len(plan.gpus)))])
                 self._known[key] = True
             except Infeasible as error:
                 self._known[key] = False

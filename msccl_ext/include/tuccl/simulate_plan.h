@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <vector>
 
 #include "tuccl/execution_plan.h"
 #include "tuccl/machine.h"
@@ -15,6 +16,15 @@ struct PlanSimCall {
   int process_gpus = 0;  ///< As in SimOptions.
 };
 
+/// A call of a verified plan by some ranks of a network, beside other calls on it.
+struct PlanGroupCall {
+  const ExecutionPlan* plan = nullptr;
+  std::vector<int> members;  ///< The network's rank for each of the plan's.
+  std::int64_t nbytes = 0;   ///< The whole array.
+  double start_us = 0;
+  bool repeats = false;  ///< Begins again whenever it ends.
+};
+
 /// Runs one call of a verified plan in virtual time. Long pipelines are extrapolated from the pace
 /// of their first pieces. The machine class is one of MSCCL++'s (topology/machines/mscclpp_*.json):
 /// what its constants mean here is in docs/reference/simulator.md. Switch channels need the network
@@ -25,5 +35,15 @@ struct PlanSimCall {
 /// what never comes.
 SimResult simulate_plan(const ExecutionPlan&, const PlanSimCall& call, const Network& network,
                         const MachineClass& machine);
+
+/// Runs calls of groups at the same time, each a communicator of its own: with proxies of its own
+/// on its ranks, which share GPUs, adapters and links with those of the others. Calls that differ
+/// in pieces or start, or repeat, are walked whole; a call that repeats begins when all of its
+/// ranks have ended. Times are from time 0, of one that repeats the mean of its turns but the
+/// first.
+///
+/// Throws InputError as `simulate_plan`, and where all calls repeat.
+std::vector<SimResult> simulate_plans(const std::vector<PlanGroupCall>&, const Network& network,
+                                      const MachineClass& machine, Launch launch, int process_gpus);
 
 }  // namespace tuccl

@@ -22,9 +22,10 @@ constexpr int kWarp = 32;
 
 class Pricing {
  public:
-  Pricing(const plan::Kernels& kernels, const ExecutionPlan& plan, const Network& network,
-          const MachineClass& machine)
+  Pricing(const plan::Kernels& kernels, const ExecutionPlan& plan, const std::vector<int>& members,
+          const Network& network, const MachineClass& machine)
       : kernels_(kernels),
+        members_(members),
         network_(network),
         machine_(machine),
         costs_(machine.costs(plan.packets() ? Protocol::kLL : Protocol::kSimple)),
@@ -64,13 +65,16 @@ class Pricing {
             for (const CounterRef& ref : op.counters) takers_[ref.counter] = static_cast<int>(rank);
   }
 
-  const Route& route(int src, int dst) const {
-    const int index = network_.find(src, dst);
+  /// Index of the route between two ranks of the plan.
+  int find(int src, int dst) const {
+    const int index = network_.find(members_[src], members_[dst]);
     if (index < 0)
-      throw InputError("the network has no route from rank " + std::to_string(src) + " to " +
-                       std::to_string(dst));
-    return network_.routes()[index];
+      throw InputError("the network has no route from rank " + std::to_string(members_[src]) +
+                       " to " + std::to_string(members_[dst]));
+    return index;
   }
+
+  const Route& route(int src, int dst) const { return network_.routes()[find(src, dst)]; }
 
   void price_signals(int rank, const DeviceOperation& op) {
     for (const CounterRef& ref : op.counters) {
@@ -101,17 +105,18 @@ class Pricing {
   /// A load that the switch reduces crosses all GPUs' links to it and the own one back; a store
   /// that it multicasts, the reverse.
   void price_multicast(PricedMove& out, int rank, const Move& move) {
-    const int ranks = static_cast<int>(kernels_.ranks.size());
-    const int place = ranks + 2 * rank;  // of the switch's ranks in nvls_network
-    if (network_.ranks() < 3 * ranks)
+    const int member = members_[rank];
+    const int place = network_.ranks() / 3 + 2 * member;  // of the switch's ranks in nvls_network
+    if (network_.ranks() < 3 * static_cast<int>(kernels_.ranks.size()))
       throw InputError("switch channels: the network has no NVLink switch that reduces");
     out.start_us += machine_.nvls_us;
     const bool loads = move.sources.size() > 1;
     out.us_per_byte = (loads / costs_.recv_gbs + 1 / costs_.send_gbs) / (1e3 * speed_);
     const double wire = out_.wire_factor / out.us_per_byte;
-    if (loads) out.bundles.push_back(bundle(network_.find(rank, place), wire));
-    out.bundles.push_back(bundle(network_.find(rank, place + 1), wire));
-    const double arrive = network_.routes()[network_.find(rank, place)].latency_us + costs_.hop_us;
+    if (loads) out.bundles.push_back(bundle(network_.find(member, place), wire));
+    out.bundles.push_back(bundle(network_.find(member, place + 1), wire));
+    const double arrive =
+        network_.routes()[network_.find(member, place)].latency_us + costs_.hop_us;
     for (const BufferRange& range : move.targets)
       if (range.packets) add_packets(out, range, move.size, arrive);
   }
@@ -156,7 +161,7 @@ class Pricing {
   void add_read(PricedMove& out, int rank, int peer) {
     const Route& way = route(peer, rank);
     out.start_us = std::max(out.start_us, costs_.transfer_us + 2 * way.latency_us);
-    if (!way.resources.empty()) out.bundles.push_back(network_.find(peer, rank));
+    if (!way.resources.empty()) out.bundles.push_back(find(peer, rank));
   }
 
   void add_targets(PricedMove& out, int rank, const Move& move, double wire) {
@@ -166,8 +171,7 @@ class Pricing {
       if (away) {
         arrive += route(rank, range.rank).latency_us;
         if (!route(rank, range.rank).resources.empty())
-          out.bundles.push_back(
-              bundle(network_.find(rank, range.rank), move.proxy < 0 ? wire : kUnlimited));
+          out.bundles.push_back(bundle(find(rank, range.rank), move.proxy < 0 ? wire : kUnlimited));
         if (move.proxy >= 0) join(move.proxy, rank, range.rank);
       }
       if (range.packets) add_packets(out, range, move.size, arrive);
@@ -187,6 +191,7 @@ class Pricing {
   }
 
   const plan::Kernels& kernels_;
+  const std::vector<int>& members_;
   const Network& network_;
   const MachineClass& machine_;
   const ProtocolCosts& costs_;
@@ -199,9 +204,10 @@ class Pricing {
 
 }  // namespace
 
-PricedPlan price(const plan::Kernels& kernels, const ExecutionPlan& plan, const Network& network,
+PricedPlan price(const plan::Kernels& kernels, const ExecutionPlan& plan,
+                 const std::vector<int>& members, const Network& network,
                  const MachineClass& machine) {
-  return Pricing(kernels, plan, network, machine).priced();
+  return Pricing(kernels, plan, members, network, machine).priced();
 }
 
 }  // namespace tuccl::sim

@@ -49,7 +49,8 @@ struct PricedPlan {
   double line_bytes = 0;  ///< As in TransferGraph.
 };
 
-/// Throws InputError for ranks or routes that the network lacks.
-PricedPlan price(const plan::Kernels&, const ExecutionPlan&, const Network&, const MachineClass&);
+/// The plan on the network's ranks `members`. Throws InputError for routes that the network lacks.
+PricedPlan price(const plan::Kernels&, const ExecutionPlan&, const std::vector<int>& members,
+                 const Network&, const MachineClass&);
 
 }  // namespace tuccl::sim

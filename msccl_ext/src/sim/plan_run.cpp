@@ -19,58 +19,85 @@ constexpr double kSameMoment = 1 + 1e-12;  // keeps symmetric plans in step
 
 }  // namespace
 
-PlanRun::PlanRun(const PricedPlan& priced, double chunk_bytes, const MachineClass& machine)
-    : priced_(priced), chunk_bytes_(chunk_bytes), machine_(machine), sharing_(priced.links) {}
+PlanClock::PlanClock(const Links& links) : sharing(links), nic_last(links.capacity.size(), -1) {}
 
-double PlanRun::execute(std::int64_t most_pieces) {
-  start(most_pieces);
-  drain();
+void PlanClock::push(double time, int owner) {
+  heap.push_back({time, owner});
+  std::push_heap(heap.begin(), heap.end(), std::greater<>());
+}
+
+double PlanClock::next() const {
+  return std::min(heap.empty() ? kUnlimited : heap.front().time, sharing.next_end());
+}
+
+void run_together(PlanClock& clock, std::vector<PlanRun>& runs,
+                  const std::vector<std::int64_t>& most_pieces) {
+  clock.sharing.reset();
+  clock.heap.clear();
+  std::fill(clock.nic_last.begin(), clock.nic_last.end(), -1);
+  std::vector<PlanRun*> run_of;  // by owner
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    run_of.insert(run_of.end(), static_cast<std::size_t>(runs[i].owners()), &runs[i]);
+    runs[i].begin(most_pieces[i]);
+  }
   while (true) {
-    const double now =
-        std::min(heap_.empty() ? kUnlimited : heap_.front().time, sharing_.next_end());
-    if (now == kUnlimited) break;
+    const auto open = std::find_if(runs.begin(), runs.end(), std::mem_fn(&PlanRun::is_open));
+    if (open == runs.end()) return;
+    const double now = clock.next();
+    if (now == kUnlimited) open->refuse_stuck();
     const double moment = now * kSameMoment;
     while (true) {
-      if (sharing_.next_end() <= moment) {
-        ended(now, sharing_.end_next(now));
-      } else if (!heap_.empty() && heap_.front().time <= moment) {
-        const int owner = heap_.front().owner;
-        std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
-        heap_.pop_back();
-        open(now, owner);
+      if (clock.sharing.next_end() <= moment) {
+        const int owner = clock.sharing.end_next(now);
+        run_of[owner]->ended(now, owner);
+      } else if (!clock.heap.empty() && clock.heap.front().time <= moment) {
+        const int owner = clock.heap.front().owner;
+        std::pop_heap(clock.heap.begin(), clock.heap.end(), std::greater<>());
+        clock.heap.pop_back();
+        run_of[owner]->open(now, owner);
       } else {
         break;
       }
-      drain();
     }
-    sharing_.update_rates(now);
+    clock.sharing.update_rates(now);
   }
-  double finished = 0;
-  for (const Block& b : blocks_) {
-    if (!b.done) refuse_stuck();
-    finished = std::max(finished, b.now);
-  }
-  return finished;
 }
 
-void PlanRun::start(std::int64_t most_pieces) {
+PlanRun::PlanRun(const PricedPlan& priced, double chunk_bytes, const MachineClass& machine,
+                 const PlanTurns& turns, PlanClock& clock, int first_bundle, int first_owner)
+    : priced_(priced),
+      chunk_bytes_(chunk_bytes),
+      machine_(machine),
+      turns_(turns),
+      clock_(clock),
+      first_bundle_(first_bundle),
+      first_owner_(first_owner) {
   const plan::Kernels& kernels = *priced_.source;
-  most_pieces_ = most_pieces;
-  sharing_.reset();
-  heap_.clear();
-  blocks_.clear();
   for (std::size_t rank = 0; rank < kernels.ranks.size(); ++rank)
     for (std::size_t i = 0; i < kernels.ranks[rank].blocks.size(); ++i)
       blocks_.push_back({.rank = static_cast<int>(rank), .index = static_cast<int>(i)});
+}
+
+void PlanRun::begin(std::int64_t most_pieces) {
+  const plan::Kernels& kernels = *priced_.source;
+  most_pieces_ = most_pieces;
   counters_.assign(kernels.counters.size(), {});
   for (std::size_t c = 0; c < kernels.counters.size(); ++c)
     counters_[c].posts.assign(static_cast<std::size_t>(kernels.counters[c]), 0.0);
-  cells_.assign(priced_.writers.size(), {});
   channels_.assign(priced_.channels.size(), {});
-  barriers_.assign(kernels.barriers.size(), {});
   proxy_free_.assign(kernels.ranks.size(), 0.0);
-  nic_last_.assign(priced_.links.capacity.size(), -1);
-  for (int b = static_cast<int>(blocks_.size()) - 1; b >= 0; --b) awake_.push_back(b);
+  turns_made_ = blocks_.empty() ? 2 : 0;
+  first_end_ = began_ = second_ = turns_.begin_us;
+  start(turns_.begin_us);
+  drain();
+}
+
+void PlanRun::start(double now) {
+  for (Block& b : blocks_) b = {.rank = b.rank, .index = b.index, .now = now};
+  cells_.assign(priced_.writers.size(), {});
+  barriers_.assign(priced_.source->barriers.size(), {});
+  running_ = static_cast<int>(blocks_.size());
+  for (int b = running_ - 1; b >= 0; --b) awake_.push_back(b);
 }
 
 void PlanRun::drain() {
@@ -89,6 +116,22 @@ void PlanRun::advance(int block) {
     next(b);
   }
   b.done = true;
+  if (--running_ == 0) finish();
+}
+
+void PlanRun::finish() {
+  double end = 0;
+  for (const Block& b : blocks_) end = std::max(end, b.now);
+  if (++turns_made_ == 1) first_end_ = end;
+  if (!turns_.again) return;
+  began_ = std::max(end + turns_.start_us, began_ + turns_.host_us);
+  if (turns_made_ == 1) second_ = began_;
+  push(began_, owners() - 1);
+}
+
+double PlanRun::time_us() const {
+  if (!turns_.repeats) return first_end_;
+  return turns_made_ < 2 ? 0 : (began_ - second_) / (turns_made_ - 1);
 }
 
 /// Does the block's present operation; false where it waits.
@@ -270,39 +313,54 @@ bool PlanRun::flush(int block, const DeviceOperation& op) {
   return true;
 }
 
-void PlanRun::push(double time, int owner) {
-  heap_.push_back({time, owner});
-  std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
-}
+void PlanRun::push(double time, int owner) { clock_.push(time, first_owner_ + owner); }
 
 /// Owners from the blocks on are channels: first as their proxy takes a request, then, behind all
-/// channels, as the adapter may begin with the next.
+/// channels, as the adapter may begin with the next. The last one begins the next turn.
+int PlanRun::owners() const {
+  return static_cast<int>(blocks_.size() + 2 * priced_.channels.size() + 1);
+}
+
 void PlanRun::ask(int channel, const Request& request) {
   channels_[channel].requests.push_back(request);
   push(request.time, static_cast<int>(blocks_.size()) + channel);
 }
 
 void PlanRun::open(double now, int owner) {
-  const int blocks = static_cast<int>(blocks_.size());
+  const int own = owner - first_owner_;
+  const int channel = own - static_cast<int>(blocks_.size());
   const int channels = static_cast<int>(channels_.size());
-  if (owner >= blocks + channels) return serve(now, owner - blocks - channels);
-  if (owner < blocks) {
-    const Block& b = blocks_[owner];
-    const PricedMove& priced = priced_.moves[b.rank][b.index][b.at][b.part];
-    const double bytes = payload(b, operation(b).moves[b.part]) * priced_.wire_factor;
-    for (const int bundle : priced.bundles) sharing_.start(now, bundle, bytes, owner);
-    return;
-  }
-  Channel& channel = channels_[owner - blocks];
+  if (own == owners() - 1)
+    start(now);
+  else if (channel >= channels)
+    serve(now, channel - channels);
+  else if (channel >= 0)
+    take_request(now, channel);
+  else
+    begin_flows(now, own);
+  drain();
+}
+
+void PlanRun::begin_flows(double now, int block) {
+  const Block& b = blocks_[block];
+  const PricedMove& priced = priced_.moves[b.rank][b.index][b.at][b.part];
+  const double bytes = payload(b, operation(b).moves[b.part]) * priced_.wire_factor;
+  for (const int bundle : priced.bundles)
+    clock_.sharing.start(now, first_bundle_ + bundle, bytes, first_owner_ + block);
+}
+
+/// A proxy takes the oldest request of a channel.
+void PlanRun::take_request(double now, int id) {
+  Channel& channel = channels_[id];
   Request request = channel.requests.front();
   channel.requests.pop_front();
-  double& free = proxy_free_[priced_.channels[owner - blocks].rank];
+  double& free = proxy_free_[priced_.channels[id].rank];
   free = std::max(now, free) + (request.move ? machine_.net_message_us : 0);
   request.time = free + (request.move ? machine_.net_latency_us : 0);
   channel.ready.push_back(request);
   if (channel.busy) return;
   channel.busy = true;
-  push(request.time, owner + channels);
+  push(request.time, static_cast<int>(blocks_.size() + channels_.size()) + id);
 }
 
 /// Begins the oldest request of a channel: data flows, a signal follows all data before it.
@@ -311,11 +369,12 @@ void PlanRun::serve(double now, int id) {
   const Request& request = channel.ready.front();
   if (request.move && request.bytes > 0 && !request.move->bundles.empty()) {
     const double lost = switched_bytes(id);
-    sharing_.start(now, request.move->bundles.front(), request.bytes * priced_.wire_factor + lost,
-                   static_cast<int>(blocks_.size()) + id);
+    clock_.sharing.start(now, first_bundle_ + request.move->bundles.front(),
+                         request.bytes * priced_.wire_factor + lost,
+                         first_owner_ + static_cast<int>(blocks_.size()) + id);
     return;
   }
-  finish(now, id);
+  deliver(now, id);
 }
 
 /// What an adapter could have sent while it turned to this connection.
@@ -324,14 +383,15 @@ double PlanRun::switched_bytes(int id) {
   double bytes = 0;
   for (const int nic : {channel.nic_out, channel.nic_in}) {
     if (nic < 0) continue;
-    if (nic_last_[nic] >= 0 && nic_last_[nic] != id)
+    int& last = clock_.nic_last[nic];
+    if (last >= 0 && last != first_owner_ + id)
       bytes = machine_.nic_switch_us * priced_.links.capacity[nic];
-    nic_last_[nic] = id;
+    last = first_owner_ + id;
   }
   return bytes;
 }
 
-void PlanRun::finish(double now, int id) {
+void PlanRun::deliver(double now, int id) {
   Channel& channel = channels_[id];
   const Request request = channel.ready.front();
   channel.ready.pop_front();
@@ -351,13 +411,16 @@ void PlanRun::finish(double now, int id) {
 }
 
 void PlanRun::ended(double now, int owner) {
+  const int own = owner - first_owner_;
   const int blocks = static_cast<int>(blocks_.size());
-  if (owner >= blocks) return finish(now, owner - blocks);
-  Block& b = blocks_[owner];
-  if (--b.flows > 0) return;
-  b.now = now;
-  b.moved = true;
-  awake_.push_back(owner);
+  if (own >= blocks) {
+    deliver(now, own - blocks);
+  } else if (Block& b = blocks_[own]; --b.flows == 0) {
+    b.now = now;
+    b.moved = true;
+    awake_.push_back(own);
+  }
+  drain();
 }
 
 void PlanRun::refuse_stuck() const {

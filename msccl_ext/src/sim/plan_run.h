@@ -1,4 +1,4 @@
-// Virtual time of one call of an MSCCL++ plan: blocks walk their operations, flows share links.
+// Virtual time of calls of MSCCL++ plans: blocks walk their operations, flows share links.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -10,16 +10,57 @@
 
 namespace tuccl::sim {
 
-/// Blocks run ahead of each other until they wait or move data over links. What they hand on has
-/// the time at which it is there; only flows and proxies need a common clock.
+/// What calls at the same time have in common: links, adapters and a clock.
+struct PlanClock {
+  struct Event {
+    double time;
+    int owner;
+    bool operator>(const Event& o) const {
+      return time != o.time ? time > o.time : owner > o.owner;
+    }
+  };
+  explicit PlanClock(const Links& links);
+
+  void push(double time, int owner);
+  double next() const;
+
+  Sharing sharing;
+  std::vector<Event> heap;
+  std::vector<int> nic_last;  ///< By resource: the owner of the channel that it served last.
+};
+
+/// When a call begins, and again.
+struct PlanTurns {
+  double begin_us = 0;
+  double start_us = 0;   ///< From its end to its next beginning,
+  double host_us = 0;    ///< and at least from one beginning to the next.
+  bool repeats = false;  ///< It begins again whenever it ends,
+  bool again = false;    ///< or another does: then this one too, while others have turns to make.
+};
+
+/// One call. Blocks run ahead of each other until they wait or move data over links. What they hand
+/// on has the time at which it is there; only flows and proxies need a common clock. A turn begins
+/// when all blocks of the one before have ended.
 class PlanRun {
  public:
-  PlanRun(const PricedPlan&, double chunk_bytes, const MachineClass&);
+  /// Its flows' bundles begin at `first_bundle` of the clock's links, its owners at `first_owner`.
+  PlanRun(const PricedPlan&, double chunk_bytes, const MachineClass&, const PlanTurns&, PlanClock&,
+          int first_bundle, int first_owner);
 
-  /// Time (us) at which the last block ends, with at most so many pieces of each pipeline.
-  double execute(std::int64_t most_pieces);
+  /// Begins anew, with at most so many pieces of each pipeline.
+  void begin(std::int64_t most_pieces);
+  /// Goes on at an event of an owner of its own, or where a flow of it ended.
+  void open(double now, int owner);
+  void ended(double now, int owner);
 
+  /// True until it has made its turns: those that repeat make one to fill the links, one more.
+  bool is_open() const { return turns_made_ < (turns_.repeats ? 2 : 1); }
+  /// Time (us) at which its last block ended; of a call that repeats the mean of its turns but the
+  /// first.
+  double time_us() const;
+  int owners() const;
   std::int64_t events() const { return events_; }
+  [[noreturn]] void refuse_stuck() const;
 
  private:
   struct Block {
@@ -68,15 +109,9 @@ class PlanRun {
     double latest = 0;
     std::vector<int> waiting;
   };
-  struct Event {
-    double time;
-    int owner;
-    bool operator>(const Event& o) const {
-      return time != o.time ? time > o.time : owner > o.owner;
-    }
-  };
 
-  void start(std::int64_t most_pieces);
+  void start(double now);
+  void finish();
   void drain();
   void advance(int block);
   bool step(int block, const plan::DeviceOperation& op);
@@ -95,12 +130,11 @@ class PlanRun {
   void ask(int channel, const Request& request);
   void push(double time, int owner);
   void serve(double now, int channel);
-  void open(double now, int channel);
-  void finish(double now, int channel);
-  void ended(double now, int owner);
+  void take_request(double now, int channel);
+  void begin_flows(double now, int block);
+  void deliver(double now, int channel);
   double switched_bytes(int channel);
   double payload(const Block& b, const plan::Move& move) const;
-  [[noreturn]] void refuse_stuck() const;
   const plan::DeviceOperation& operation(const Block& b) const {
     return priced_.source->ranks[b.rank].blocks[b.index][b.at];
   }
@@ -108,7 +142,10 @@ class PlanRun {
   const PricedPlan& priced_;
   const double chunk_bytes_;
   const MachineClass& machine_;
-  Sharing sharing_;
+  const PlanTurns turns_;
+  PlanClock& clock_;
+  const int first_bundle_;
+  const int first_owner_;
   std::int64_t most_pieces_ = 0;
   std::int64_t events_ = 0;
   std::vector<Block> blocks_;
@@ -117,9 +154,15 @@ class PlanRun {
   std::vector<Channel> channels_;
   std::vector<Barrier> barriers_;
   std::vector<double> proxy_free_;  ///< By rank: one thread serves all its channels.
-  std::vector<int> nic_last_;       ///< By resource: the channel that it served last.
-  std::vector<Event> heap_;
   std::vector<int> awake_;
+  int running_ = 0;  ///< Blocks that have not ended.
+  int turns_made_ = 0;
+  double first_end_ = 0;
+  double began_ = 0;   ///< The present turn,
+  double second_ = 0;  ///< and the second one.
 };
+
+/// Runs until all have made their turns, each with at most so many pieces of each pipeline.
+void run_together(PlanClock&, std::vector<PlanRun>&, const std::vector<std::int64_t>& most_pieces);
 
 }  // namespace tuccl::sim
