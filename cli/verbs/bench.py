@@ -51,6 +51,7 @@ from tuccl.runtime import (
     Timing,
 )
 from tuccl.runtime.nccl.versions import nccl_release
+from tuccl.topology import Topology
 
 if TYPE_CHECKING:
     from tuccl.runtime import TracedRun
@@ -134,7 +135,8 @@ def run(args: argparse.Namespace) -> int:
 def bench_groups(args: argparse.Namespace) -> int:
     """Simulate the program, or a baseline's choice, on all groups of a kind at once, and print."""
     from tuccl.cli.group_times import GroupTimes, print_group_times
-    from tuccl.groups.concurrent import nccl_choice
+    from tuccl.groups.concurrent import Choose, nccl_choice
+    from tuccl.runtime.executors.plan_sim import call_plan
 
     if args.on != "sim" or args.emulate or args.cross or args.iterate or is_recorded(args):
         raise InputError(
@@ -152,21 +154,30 @@ def bench_groups(args: argparse.Namespace) -> int:
     topology = topology_of(args.files[-1])
     times = GroupTimes(args, topology, groups_of(args, topology))
     if args.baseline:
-        choosers = {"nccl": nccl_choice(args.nccl_version or NCCL_VERSION)}
+        choosers: dict[str, Choose] = {"nccl": nccl_choice(args.nccl_version or NCCL_VERSION)}
     else:
         [collective, *others] = {collective for _, collective in times.calls}
         if others:
             raise InputError("-c: a program has one collective; name no other")
         check_files(args)
-        program, knobs = checked_program(args, collective)
+        if is_plan(read_bytes(args.files[0])):
+            raise InputError(
+                f"{args.files[0]}: is a plan; groups run a program's, with --dialect mscclpp"
+            )
+        as_plan = args.dialect == "mscclpp"
+        program, knobs = checked_program(args, collective, plans=as_plan)
         for kind, _ in times.calls:
             if any(len(group) != program.ngpus for group in kind.groups):
                 raise InputError(
                     f"{args.files[0]}: is for {program.ngpus} GPUs; groups of kind {kind.name} "
                     f"have {len(kind.groups[0])}"
                 )
-        own = ConfiguredProgram(program, knobs, name=describe(program))
-        choosers = {"program": lambda part, name, nbytes: own}
+
+        def chosen(part: Topology, _: str, nbytes: int) -> ConfiguredProgram:
+            plan = call_plan(part, program, knobs, nbytes) if as_plan else None
+            return ConfiguredProgram(program, knobs, name=describe(program), plan=plan)
+
+        choosers = {"plan" if as_plan else "program": chosen}
     rows = times.rows(choosers)
     if args.json:
         print_json({"machine": topology.name, "simulated": rows})

@@ -255,6 +255,7 @@ def run(args: argparse.Namespace) -> int:
 
 def run_job(args: argparse.Namespace, topology: Topology) -> int:
     """Tune the tables of a job's groups and print what was found."""
+    from tuccl.groups.export import export_job
     from tuccl.tuning.job_search import tune_job
 
     if args.on != "sim" or args.emulate or args.cross or args.regime or args.workload:
@@ -262,8 +263,8 @@ def run_job(args: argparse.Namespace, topology: Topology) -> int:
             "groups: their calls are simulated; leave out --on, --emulate, --cross, --regime and "
             "--workload"
         )
-    if args.machine or args.plans or args.root or args.launch_mode != "mpi":
-        raise InputError("groups: leave out --machine, --launch-mode, --plans and --root")
+    if args.machine or args.root or args.launch_mode != "mpi":
+        raise InputError("groups: leave out --machine, --launch-mode and --root")
     job = groups_of(args, topology)
     calls = [(kind.name, collective) for kind, collective in calls_of(args.collective, job)]
     beside = beside_of(args.beside, job)
@@ -279,6 +280,8 @@ def run_job(args: argparse.Namespace, topology: Topology) -> int:
             beside=beside,
             progress=progress.update,
         )
+    if args.plans:
+        warn(export_job(tables, "mscclpp", args.plans).notes)
     if args.json:
         print_json([table.result for table in tuned])
         return 0

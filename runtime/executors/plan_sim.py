@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 
 from tuccl.errors import Infeasible, InputError
-from tuccl.mscclpp import ExecutionPlan, simulate_plans
+from tuccl.mscclpp import ExecutionPlan
 from tuccl.program import Knobs, Program
 from tuccl.runtime.executors.executor import (
     MSCCL_LOOP,
@@ -121,28 +120,18 @@ def takes_in_place(program: Program) -> bool:
     return in_place and not (program.collective == "reduce-scatter" and program.out_of_place)
 
 
-def check_residency(
-    topology: Topology, calls: Iterable[tuple[ExecutionPlan, Sequence[int]]]
-) -> None:
-    """Raise Infeasible where a GPU has fewer multiprocessors than plans have thread blocks on it.
+def check_residency(plan: ExecutionPlan, topology: Topology) -> None:
+    """Raise Infeasible where a GPU has fewer multiprocessors than a plan has thread blocks.
 
     They wait for each other, and a GPU runs one of 1024 threads on each multiprocessor.
-
-    Args:
-        topology: The machine.
-        calls: Plans that run at the same time, each with its ranks of the machine.
     """
-    on_rank: Counter[int] = Counter()
-    for plan, members in calls:
-        for rank, part in zip(members, plan.gpus, strict=True):
-            on_rank[rank] += len(part.threadblocks)
-            gpu, blocks = topology.gpus[rank], on_rank[rank]
-            most = multiprocessors(gpu.model)
-            if most is not None and blocks > most:
-                raise Infeasible(
-                    f"plan {plan.name[:60]!r}: {blocks} thread blocks wait for each other, "
-                    f"{gpu.model} ({gpu.id}) runs {most} at once; use fewer channels or chunks"
-                )
+    for gpu, blocks in zip(topology.gpus, (len(g.threadblocks) for g in plan.gpus), strict=True):
+        most = multiprocessors(gpu.model)
+        if most is not None and blocks > most:
+            raise Infeasible(
+                f"plan {plan.name[:60]!r}: {blocks} thread blocks wait for each other, {gpu.model} "
+                f"({gpu.id}) runs {most} at once; use fewer channels or chunks"
+            )
 
 
 def ranks_per_node(topology: Topology, group: Sequence[int]) -> int | None:
@@ -181,7 +170,7 @@ def call_plan(
     if each is None:
         raise Infeasible("MSCCL++ needs as many ranks on each host, numbered host by host")
     nbytes = padded(nbytes, program.nchunks * ALIGNMENT)
-    return program_plan(
+    plan = program_plan(
         program,
         plan_knobs(knobs),
         (min(nbytes, _MOST_LEAST), nbytes),
@@ -189,11 +178,8 @@ def call_plan(
         in_place=not program.out_of_place if in_place is None else in_place,
         root=root,
     )
-
-
-PlacedPlan = tuple[ExecutionPlan, list[int], int, float, bool]
-"""A plan, its ranks of a machine, the bytes of the whole array, its start in us, and whether it
-repeats."""
+    check_residency(plan, topology)
+    return plan
 
 
 class PlanSimulator:
@@ -240,7 +226,7 @@ class PlanSimulator:
                 f"plan {plan.name[:60]!r}: for {len(plan.gpus)} ranks, the topology has "
                 f"{self.topology.ranks}"
             )
-        check_residency(self.topology, [(plan, range(len(plan.gpus)))])
+        check_residency(plan, self.topology)
         return plan.simulate(
             nbytes,
             self.network,
@@ -248,30 +234,6 @@ class PlanSimulator:
             launch=self._launch,
             process_gpus=self._process_gpus,
         )
-
-    def time_groups(self, calls: Sequence[PlacedPlan]) -> list[float]:
-        """Return when each of ``calls``, which run at the same time, ends, in simulated us.
-
-        Each is a communicator of its own. Of a call that repeats it is the mean time of its turns
-        but the first.
-
-        Raises:
-            Infeasible: a GPU cannot run the thread blocks of all calls at once.
-            InputError: the same for the machine's class; members are not ranks of this machine, or
-                not as many as the plan's.
-        """
-        results = simulate_plans(
-            [
-                (plan, members, padded(nbytes, plan.size_step), start_us, repeats)
-                for plan, members, nbytes, start_us, repeats in calls
-            ],
-            self.network,
-            self.machine,
-            launch=self._launch,
-            process_gpus=self._process_gpus,
-        )
-        check_residency(self.topology, ((plan, members) for plan, members, *_ in calls))
-        return [result.time_us for result in results]
 
 
 @dataclass(frozen=True)

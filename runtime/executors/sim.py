@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tuccl.errors import Infeasible, InputError
 from tuccl.mscclpp import ExecutionPlan
@@ -32,10 +31,7 @@ from tuccl.simulation import (
 from tuccl.simulation import trace as simulate_and_record
 from tuccl.synth.baseline.nccl_nvls import SWITCH_RANKS, nvls_network
 from tuccl.topology import CrossTraffic, Topology, machine_of, network, process_gpus, residual
-from tuccl.topology.machine import interpreter_machine_of
-
-if TYPE_CHECKING:
-    from tuccl.runtime.executors.plan_sim import PlanSimulator
+from tuccl.topology.machine import interpreter_machine_of, plan_machine_of
 
 _MOMENTS = 20  # of cross traffic that a call is simulated at, for each repeat
 _ITERATION_REPEATS = 10
@@ -260,7 +256,8 @@ class SimExecutor(Executor):
         """Return when each of ``calls``, which run at the same time, ends, in simulated us.
 
         Each is a communicator of its own, with proxies of its own. A rank may be in several. Of a
-        call that repeats it is the mean time of its turns but the first.
+        call that repeats it is the mean time of its turns but the first. Plans take what they do by
+        the machine's class for MSCCL++.
 
         Raises:
             Infeasible: traffic of others is beside the executor's runs.
@@ -269,17 +266,9 @@ class SimExecutor(Executor):
         """
         if self._cross:
             raise Infeasible("groups that call at once are not simulated beside others' traffic")
-        placed = [
-            (call.plan, list(call.members), call.nbytes, call.start_us, call.repeats)
-            for call in calls
-            if call.plan is not None
-        ]
-        if len(placed) == len(calls):
-            return self._plans.time_groups(placed)
-        if placed:
-            raise Infeasible("plans of MSCCL++ are not simulated beside programs of NCCL or MSCCL")
         multicast = any(call.loop.multicast for call in calls)
-        return simulate_groups(
+        plans = [(call.plan, call) for call in calls if call.plan is not None]
+        ends_us = simulate_groups(
             [
                 (
                     call.program,
@@ -293,19 +282,26 @@ class SimExecutor(Executor):
                     call.repeats,
                 )
                 for call in calls
+                if call.plan is None
             ],
             nvls_network(self._network, self._hosts) if multicast else self._network,
             self._machine,
             launch=self._launch,
             process_gpus=self._process_gpus,
+            plans=[
+                (
+                    plan,
+                    list(call.members),
+                    padded(call.nbytes, plan.size_step),
+                    call.start_us,
+                    call.repeats,
+                )
+                for plan, call in plans
+            ],
+            plan_machine=plan_machine_of(self._topology),
         ).calls_us
-
-    @cached_property
-    def _plans(self) -> PlanSimulator:
-        """The simulator of MSCCL++ on the same machine."""
-        from tuccl.runtime.executors.plan_sim import PlanSimulator  # it imports this module
-
-        return PlanSimulator(self._topology, launch=self._launch)
+        order = sorted(range(len(calls)), key=lambda number: calls[number].plan is not None)
+        return [us for _, us in sorted(zip(order, ends_us, strict=True))]
 
     def _members(self, call: GroupCall) -> list[int]:
         """The members, and those of the switches where the program has any (`nvls_program`)."""

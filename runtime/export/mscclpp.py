@@ -214,7 +214,7 @@ class _Lowered:
         if key not in self._known:
             try:
                 plan = source.plan(self._stored.lookup.hosts, "trial", share_scratch=False)
-                check_residency(self._stored.topology, [(plan, range(len(plan.gpus)))])
+                check_residency(plan, self._stored.topology)
                 self._known[key] = True
             except Infeasible as error:
                 self._known[key] = False

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import Tuccl
 from tuccl.errors import Infeasible, InputError
 from tuccl.eval.compare_groups import compare_groups
 from tuccl.groups.concurrent import group_call, nccl_choice, table_choice
 from tuccl.groups.executor import GroupPlanExecutor
 from tuccl.groups.layout import megatron_groups
-from tuccl.program import Knobs
+from tuccl.program import Knobs, to_xml
 from tuccl.runtime import ConfiguredProgram, PlanSimExecutor, SimExecutor
 from tuccl.runtime.executors.plan_sim import call_plan
 from tuccl.synth import Collective, lower, msccl_default
-from tuccl.topology import Topology, join, keep_gpus, load_profile
+from tuccl.topology import Topology, join, keep_gpus, load_profile, save_topology
 from tuccl.tuning import TuneOptions
 from tuccl.tuning.job_search import tune_job
 
@@ -104,10 +106,10 @@ def test_calls_that_cannot_be_at_once_are_refused() -> None:
     assert len(executor.time_groups([call] * most)) == most
     with pytest.raises(InputError, match="co-resident on the 108 SMs"):
         executor.time_groups([call] * (most + 1))
-    small = SimExecutor(SHARED_NIC, launch="graph")  # V100s
-    assert len(small.time_groups([call] * (80 * most // 108))) > 1
+    v100s, wide = load_profile("dgx-2"), Knobs("Simple", 7, 512, 8 << 20)
+    eight = keep_gpus(v100s, range(8))
     with pytest.raises(Infeasible, match="runs 80 at once"):
-        small.time_groups([call] * most)
+        run_of(eight, MIB, wide)
     with pytest.raises(InputError, match="from 0 to 7"):
         executor.time_groups([call._replace(members=(0, 1, 2, 8))])
     uneven = keep_gpus(OWN_NICS, (0, 4, 1, 5))
@@ -139,9 +141,90 @@ def test_a_search_times_the_plans_of_all_groups(tmp_path: Path) -> None:
     assert row.default_us == pytest.approx(max(SimExecutor(SHARED_NIC).time_groups(as_nccl)))
 
 
+def test_kinds_choose_plans_beside_each_other(tmp_path: Path) -> None:
+    groups, options = megatron_groups("tp=4", 8), TuneOptions(budget=12, dialect="mscclpp")
+    calls = [("dp", "allreduce"), ("tp", "allreduce")]
+    beside = [(*call, "4M") for call in calls]
+    job, _ = tune_job(
+        *(SHARED_NIC, groups, calls, "4M", options),
+        path=tmp_path / "job",
+        concurrent="all",
+        beside=beside,
+    )
+    [dp, tp] = compare_groups(job)
+    for row in (dp, tp):
+        assert row.tuned_us <= 1.01 * row.default_us
+        assert all(each.tuned_us <= 1.01 * each.default_us for each in row.beside)
+    assert max(row.default_us / row.tuned_us for row in (dp, tp)) > 1.1
+    families = {e.kind: job.groups.kind(e.kind).groups for e in job.entries}
+    runs = {}
+    for entry in job.entries:
+        part = keep_gpus(SHARED_NIC, job.members(entry))
+        own = table_choice({part: job.table(entry)})(part, "allreduce", 4 * MIB)
+        runs[entry.kind] = [group_call(own, group, 4 * MIB) for group in families[entry.kind]]
+    together = [*runs["dp"], *(call._replace(repeats=True) for call in runs["tp"])]
+    ends = SimExecutor(SHARED_NIC).time_groups(together)
+    assert dp.tuned_us == pytest.approx(max(ends[:4]))
+    assert dp.beside[0].tuned_us == pytest.approx(max(ends[4:]))
+    # One kind runs a plan here, the other keeps NCCL's choice: both engines share the links.
+    assert {call.plan is None for each in runs.values() for call in each} == {True, False}
+
+
+def test_bench_times_a_program_as_the_plan_that_it_becomes(tmp_path: Path, tuccl: Tuccl) -> None:
+    topology, file = tmp_path / "t.json", tmp_path / "p.xml"
+    save_topology(SHARED_NIC, topology)
+    part = keep_gpus(SHARED_NIC, DP[0])
+    own = run_of(part, MIB)
+    file.write_text(to_xml(own.program))
+    words = ("--layout", "tp=4", "-c", "dp:allreduce", "-s", "1M", "--dialect", "mscclpp")
+    [row] = json.loads(tuccl("bench", file, topology, *words, "--json").out)["simulated"]
+    knobs = Knobs("Simple", 1, 512, 4 << 20)
+    expected = PlanSimExecutor(part, launch="mpi").time(own.program, knobs, MIB).us
+    assert row["programs"] == "plan" and row["alone_us"] == pytest.approx(expected)
+    assert row["together_us"] > 1.2 * expected
+    assert own.plan is not None
+    own.plan.write(tmp_path / "plan.json")
+    refused = tuccl("bench", tmp_path / "plan.json", topology, *words)
+    assert refused.code == 2 and "is a plan; groups run a program's" in refused.err
+
+
+def test_one_command_tunes_a_job_and_writes_its_plans(tmp_path: Path, tuccl: Tuccl) -> None:
+    topology, plans = tmp_path / "t.json", tmp_path / "plans"
+    save_topology(SHARED_NIC, topology)
+    words = ["tune", topology, "--layout", "tp=4", "-c", "tp:allgather", "-s", "64K"]
+    words += ["--budget", "4", "--dialect", "mscclpp", "-o", tmp_path / "job", "--plans", plans]
+    answer = tuccl(*words)
+    assert answer.code == 0 and "simulated MSCCL++" in answer.out
+    document = json.loads((plans / "selection.json").read_text())
+    assert [table["groups"] for table in document["tables"]] == [[list(group) for group in TP]]
+
+
 def test_the_slowest_group_of_the_orbit_counts() -> None:
     executor = GroupPlanExecutor(SHARED_NIC, tuple(DP), [0, 1, 2, 3], launch="graph")
     own = run_of(keep_gpus(SHARED_NIC, DP[0]), 16 * MIB)
     found = executor.time(own.program, own.knobs, 16 * MIB)
     assert found.time_us == pytest.approx(max(times(SHARED_NIC, DP, 16 * MIB)))
     assert found.time_us_ip is not None and executor.concurrent == 2
+
+
+def test_plans_and_programs_share_links_and_nothing_else() -> None:
+    nbytes, part = 16 * MIB, keep_gpus(SHARED_NIC, DP[0])
+    plan, program = run_of(part, nbytes), nccl_choice()(part, "allreduce", nbytes)
+    executor = SimExecutor(SHARED_NIC)
+    calls = [group_call(plan, DP[0], nbytes), group_call(program, DP[2], nbytes)]
+    [plan_us], [program_us] = (executor.time_groups([call]) for call in calls)
+    for order in (calls, calls[::-1]):
+        found = executor.time_groups(order)
+        alone = [plan_us, program_us] if order is calls else [program_us, plan_us]
+        assert found == pytest.approx(alone, rel=1e-3)
+    beside = [calls[0], calls[1]._replace(members=DP[1])]
+    together = executor.time_groups(beside)
+    assert together[0] > 1.2 * plan_us and together[1] > 1.2 * program_us
+    # Both arrays of each direction pass 12.5 GB/s; neither ends after both in turn.
+    assert 2 * nbytes / 12.5e3 < max(together) < plan_us + program_us
+    for again in range(2):
+        calls = [c._replace(repeats=n == again) for n, c in enumerate(beside)]
+        found = executor.time_groups(calls)
+        assert all(us > 1.2 * each for us, each in zip(found, [plan_us, program_us], strict=True))
+    with pytest.raises(InputError, match="do not repeat"):
+        executor.time_groups([call._replace(repeats=True) for call in beside])

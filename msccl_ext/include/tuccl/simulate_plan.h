@@ -46,4 +46,12 @@ SimResult simulate_plan(const ExecutionPlan&, const PlanSimCall& call, const Net
 std::vector<SimResult> simulate_plans(const std::vector<PlanGroupCall>&, const Network& network,
                                       const MachineClass& machine, Launch launch, int process_gpus);
 
+/// Runs calls of programs and of plans at the same time, each by the costs of what runs it; beside
+/// each other both are walked whole. Times of calls are those of programs, then those of plans; the
+/// use of resources is known where there are programs.
+GroupsResult simulate_groups(const std::vector<GroupCall>& programs,
+                             const std::vector<PlanGroupCall>& plans, const Network& network,
+                             const MachineClass& of_programs, const MachineClass& of_plans,
+                             const SimOptions& options);
+
 }  // namespace tuccl

@@ -13,7 +13,6 @@ from tuccl._native import (
     Semaphore,
     ThreadBlockChannels,
     ThreadBlockGroup,
-    simulate_plans,
 )
 from tuccl._native import PlanChannel as Channel
 from tuccl._native import PlanGpu as Gpu
@@ -36,7 +35,6 @@ __all__ = [
     "ThreadBlockChannels",
     "ThreadBlockGroup",
     "is_plan",
-    "simulate_plans",
 ]
 
 

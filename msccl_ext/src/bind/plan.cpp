@@ -1,6 +1,5 @@
 // Python view of MSCCL++'s execution plans: the fields of plan/fields.h, and what can be done.
 #include <nanobind/stl/filesystem.h>
-#include <nanobind/stl/tuple.h>
 
 #include "bindings.h"
 #include "plan/fields.h"
@@ -56,35 +55,10 @@ void bind_parts(nb::module_& m) {
           "channel_type"_a, "The peer of each memory or port channel, as blocks number them.");
 }
 
-/// A plan, its members, bytes, start in us, and whether it repeats.
-using PlacedPlan = std::tuple<const ExecutionPlan*, std::vector<int>, std::int64_t, double, bool>;
-
-void bind_plan_groups(nb::module_& m) {
-  m.def(
-      "simulate_plans",
-      [](const std::vector<PlacedPlan>& placed, const Network& network, const MachineClass& machine,
-         std::string_view launch, int process_gpus) {
-        std::vector<PlanGroupCall> calls;
-        for (const auto& [plan, members, nbytes, start_us, repeats] : placed) {
-          if (!plan) throw InputError("calls: a plan is None");
-          calls.push_back({plan, members, nbytes, start_us, repeats});
-        }
-        nb::gil_scoped_release release;
-        return simulate_plans(calls, network, machine, from_word<Launch>(launch), process_gpus);
-      },
-      "calls"_a, "network"_a, "machine"_a, nb::kw_only(), "launch"_a = "graph",
-      "process_gpus"_a = 0,
-      "Simulated calls of plans at the same time, each by its plan, the network's rank for each of "
-      "the plan's, bytes, start in us, and whether it begins again whenever it ends. Times are "
-      "from "
-      "time 0 to the end of each call, or the mean of a turn where it repeats.");
-}
-
 }  // namespace
 
 void bind_plan(nb::module_& m) {
   bind_parts(m);
-  bind_plan_groups(m);
   m.attr("PLAN_PORT_CHANNELS") = plan::kMostPortChannels;
   m.attr("PLAN_MEMORIES") = plan::kMostMemories;
   constexpr const char* kParse =

@@ -7,6 +7,7 @@
 #include "sim/fields.h"
 #include "tuccl/error.h"
 #include "tuccl/simulate.h"
+#include "tuccl/simulate_plan.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -146,6 +147,9 @@ void bind_batch(nb::module_& m) {
 using PlacedCall = std::tuple<const Program*, std::vector<int>, Knobs, std::int64_t, std::int64_t,
                               int, bool, double, bool>;
 
+/// A plan, its members, bytes, start in us, and whether it repeats.
+using PlacedPlan = std::tuple<const ExecutionPlan*, std::vector<int>, std::int64_t, double, bool>;
+
 void bind_groups(nb::module_& m) {
   nb::class_<GroupsResult>(m, "GroupsResult", "Simulated calls of groups at the same time.")
       .def_ro("time_us", &GroupsResult::time_us, "From time 0 to the end of the last call, in us.")
@@ -159,8 +163,14 @@ void bind_groups(nb::module_& m) {
   m.def(
       "simulate_groups",
       [](const std::vector<PlacedCall>& placed, const Network& network, const MachineClass& machine,
-         std::string_view launch, int process_gpus, bool exact, const OutsideTraffic* outside) {
+         std::string_view launch, int process_gpus, bool exact, const OutsideTraffic* outside,
+         const std::vector<PlacedPlan>& placed_plans, const MachineClass& plan_machine) {
         std::vector<GroupCall> calls;
+        std::vector<PlanGroupCall> plans;
+        for (const auto& [plan, members, nbytes, start_us, repeats] : placed_plans) {
+          if (!plan) throw InputError("plans: a plan is None");
+          plans.push_back({plan, members, nbytes, start_us, repeats});
+        }
         for (const auto& [program, members, knobs, nbytes, pass_bytes, slots, plan, start_us,
                           repeats] : placed) {
           if (!program) throw InputError("calls: a program is None");
@@ -169,14 +179,17 @@ void bind_groups(nb::module_& m) {
         }
         const SimOptions options{from_word<Launch>(launch), process_gpus, exact, {}, outside};
         nb::gil_scoped_release unlocked;
-        return simulate_groups(calls, network, machine, options);
+        return simulate_groups(calls, plans, network, machine, plan_machine, options);
       },
       "calls"_a, "network"_a, "machine"_a, nb::kw_only(), "launch"_a = "process",
       "process_gpus"_a = 0, "exact"_a = false, "outside"_a = nb::none(),
+      "plans"_a = std::vector<PlacedPlan>(), "plan_machine"_a = MachineClass{},
       "Simulated run of calls at the same time, each by its program, the network's rank for each "
       "of the program's, knobs, bytes, `pass_bytes`, `transfer_slots`, whether the "
       "host hands over all channels' work at once, start in us, and whether it begins again "
-      "whenever it ends.");
+      "whenever it ends. `plans` are calls of MSCCL++'s beside them, by plan, members, bytes, "
+      "start "
+      "and whether it repeats; their times follow those of programs.");
 }
 
 }  // namespace

@@ -14,57 +14,12 @@ using plan::DeviceOperation;
 using plan::Move;
 using Kind = DeviceOperation::Kind;
 
-constexpr double kElement = 16;            // bytes that a thread moves at once
-constexpr double kSameMoment = 1 + 1e-12;  // keeps symmetric plans in step
+constexpr double kElement = 16;  // bytes that a thread moves at once
 
 }  // namespace
 
-PlanClock::PlanClock(const Links& links) : sharing(links), nic_last(links.capacity.size(), -1) {}
-
-void PlanClock::push(double time, int owner) {
-  heap.push_back({time, owner});
-  std::push_heap(heap.begin(), heap.end(), std::greater<>());
-}
-
-double PlanClock::next() const {
-  return std::min(heap.empty() ? kUnlimited : heap.front().time, sharing.next_end());
-}
-
-void run_together(PlanClock& clock, std::vector<PlanRun>& runs,
-                  const std::vector<std::int64_t>& most_pieces) {
-  clock.sharing.reset();
-  clock.heap.clear();
-  std::fill(clock.nic_last.begin(), clock.nic_last.end(), -1);
-  std::vector<PlanRun*> run_of;  // by owner
-  for (std::size_t i = 0; i < runs.size(); ++i) {
-    run_of.insert(run_of.end(), static_cast<std::size_t>(runs[i].owners()), &runs[i]);
-    runs[i].begin(most_pieces[i]);
-  }
-  while (true) {
-    const auto open = std::find_if(runs.begin(), runs.end(), std::mem_fn(&PlanRun::is_open));
-    if (open == runs.end()) return;
-    const double now = clock.next();
-    if (now == kUnlimited) open->refuse_stuck();
-    const double moment = now * kSameMoment;
-    while (true) {
-      if (clock.sharing.next_end() <= moment) {
-        const int owner = clock.sharing.end_next(now);
-        run_of[owner]->ended(now, owner);
-      } else if (!clock.heap.empty() && clock.heap.front().time <= moment) {
-        const int owner = clock.heap.front().owner;
-        std::pop_heap(clock.heap.begin(), clock.heap.end(), std::greater<>());
-        clock.heap.pop_back();
-        run_of[owner]->open(now, owner);
-      } else {
-        break;
-      }
-    }
-    clock.sharing.update_rates(now);
-  }
-}
-
 PlanRun::PlanRun(const PricedPlan& priced, double chunk_bytes, const MachineClass& machine,
-                 const PlanTurns& turns, PlanClock& clock, int first_bundle, int first_owner)
+                 const PlanTurns& turns, Clock& clock, int first_bundle, int first_owner)
     : priced_(priced),
       chunk_bytes_(chunk_bytes),
       machine_(machine),

@@ -5,29 +5,10 @@
 #include <functional>
 #include <vector>
 
+#include "sim/clock.h"
 #include "sim/plan_costs.h"
-#include "sim/share.h"
 
 namespace tuccl::sim {
-
-/// What calls at the same time have in common: links, adapters and a clock.
-struct PlanClock {
-  struct Event {
-    double time;
-    int owner;
-    bool operator>(const Event& o) const {
-      return time != o.time ? time > o.time : owner > o.owner;
-    }
-  };
-  explicit PlanClock(const Links& links);
-
-  void push(double time, int owner);
-  double next() const;
-
-  Sharing sharing;
-  std::vector<Event> heap;
-  std::vector<int> nic_last;  ///< By resource: the owner of the channel that it served last.
-};
 
 /// When a call begins, and again.
 struct PlanTurns {
@@ -44,7 +25,7 @@ struct PlanTurns {
 class PlanRun {
  public:
   /// Its flows' bundles begin at `first_bundle` of the clock's links, its owners at `first_owner`.
-  PlanRun(const PricedPlan&, double chunk_bytes, const MachineClass&, const PlanTurns&, PlanClock&,
+  PlanRun(const PricedPlan&, double chunk_bytes, const MachineClass&, const PlanTurns&, Clock&,
           int first_bundle, int first_owner);
 
   /// Begins anew, with at most so many pieces of each pipeline.
@@ -143,7 +124,7 @@ class PlanRun {
   const double chunk_bytes_;
   const MachineClass& machine_;
   const PlanTurns turns_;
-  PlanClock& clock_;
+  Clock& clock_;
   const int first_bundle_;
   const int first_owner_;
   std::int64_t most_pieces_ = 0;
@@ -161,8 +142,5 @@ class PlanRun {
   double began_ = 0;   ///< The present turn,
   double second_ = 0;  ///< and the second one.
 };
-
-/// Runs until all have made their turns, each with at most so many pieces of each pipeline.
-void run_together(PlanClock&, std::vector<PlanRun>&, const std::vector<std::int64_t>& most_pieces);
 
 }  // namespace tuccl::sim

@@ -30,7 +30,7 @@ template <bool kRecorded>
 Run<kRecorded>::Run(const TransferGraph& graph, Recorder* recorder)
     : graph_(graph),
       recorder_(recorder),
-      sharing_(graph.links),
+      clock_(graph.links),
       blocks_(graph.blocks.size()),
       connections_(graph.connections.size()),
       edges_(graph.edge_waiter.size()),
@@ -57,14 +57,12 @@ void Run<kRecorded>::reset(const std::vector<Passes>& passes) {
   const double begin = graph_.outside ? graph_.outside->call_us : 0;
   calls_.clear();
   for (const Passes& p : passes) calls_.push_back({p, p.count(), begin});
-  sharing_.reset();
-  starts_.clear();
+  clock_.reset();
   foremost_ = events_ = 0;
-  finished_ = clock_ = begin;
+  finished_ = last_event_ = begin;
   outside_ = 0;
   open_blocks_ = 0;
   proxy_free_.assign(graph_.calls.size() * graph_.links.network->ranks(), 0.0);
-  nic_last_.assign(graph_.links.network->resources().size(), -1);
   const bool in_turn = graph_.outside && graph_.outside->connection_a_pair;
   queues_.assign(in_turn ? graph_.links.bundles.size() : 0, {});
   for (Timestamps& s : edges_) s.reset();
@@ -104,6 +102,15 @@ void Run<kRecorded>::begin(const std::vector<Passes>& passes) {
     if (graph_.connections[c].net) connections_[c].ready.blocked = true;
   await_outside();
   drain();
+  if (plans_) plans_->begin(std::numeric_limits<std::int64_t>::max());
+}
+
+template <bool kRecorded>
+void Run<kRecorded>::run_beside(PlanCalls& plans, int first_bundle) {
+  plans_ = &plans;
+  repeating_ = repeating_ || plans.repeats();
+  plans.attach(clock_, first_bundle, static_cast<int>(blocks_.size() + connections_.size() + 1),
+               repeating_);
 }
 
 template <bool kRecorded>
@@ -129,6 +136,7 @@ void Run<kRecorded>::shorten(std::int64_t full) {
 template <bool kRecorded>
 Outcome Run<kRecorded>::end() {
   events(std::numeric_limits<std::int64_t>::max());
+  if (plans_ && plans_->is_open()) plans_->refuse_stuck();
   finish_free();
   for (std::size_t b = 0; b < blocks_.size(); ++b)
     if (is_open(static_cast<int>(b))) refuse_deadlock();
@@ -137,29 +145,26 @@ Outcome Run<kRecorded>::end() {
   for (std::size_t c = 0; c < calls_.size(); ++c)
     out.calls_us.push_back(graph_.calls[c].repeats ? turn_us(static_cast<int>(c))
                                                    : calls_[c].ended - began);
-  for (std::size_t r = 0; r < nic_last_.size(); ++r)
-    out.busy_us.push_back(sharing_.busy_us(static_cast<int>(r), repeating_ ? clock_ : finished_));
+  for (std::size_t r = 0; r < clock_.nic_last.size(); ++r)
+    out.busy_us.push_back(
+        clock_.sharing.busy_us(static_cast<int>(r), repeating_ ? last_event_ : finished_));
   return out;
 }
 
 template <bool kRecorded>
 void Run<kRecorded>::events(std::int64_t pass) {
-  while (foremost_ < pass && open_blocks_ > 0) {
-    const double now =
-        std::min(starts_.empty() ? kUnlimited : starts_.front().time, sharing_.next_end());
+  while (foremost_ < pass && (open_blocks_ > 0 || (plans_ && plans_->is_open()))) {
+    const double now = clock_.next();
     if (now == kUnlimited) return;
-    clock_ = now;
+    last_event_ = now;
     const double moment = now * kSameMoment;
     while (true) {
-      if (sharing_.next_end() <= moment) {
-        ended(now, sharing_.end_next(now));
-      } else if (!starts_.empty() && starts_.front().time <= moment) {
+      if (clock_.sharing.next_end() <= moment) {
+        ended(now, clock_.sharing.end_next(now));
+      } else if (clock_.is_due(moment)) {
         // In the order of their owners, not of times that differ by rounding.
         std::vector<int> owners;
-        for (; !starts_.empty() && starts_.front().time <= moment; starts_.pop_back()) {
-          owners.push_back(starts_.front().owner);
-          std::pop_heap(starts_.begin(), starts_.end(), std::greater<>());
-        }
+        while (clock_.is_due(moment)) owners.push_back(clock_.pop());
         std::sort(owners.begin(), owners.end());
         for (const int owner : owners) open(now, owner);
       } else {
@@ -167,8 +172,8 @@ void Run<kRecorded>::events(std::int64_t pass) {
       }
       drain();
     }
-    sharing_.update_rates(now);
-    if constexpr (kRecorded) recorder_->settled(now, sharing_);
+    clock_.sharing.update_rates(now);
+    if constexpr (kRecorded) recorder_->settled(now, clock_.sharing);
   }
 }
 
@@ -309,8 +314,7 @@ bool Run<kRecorded>::move(int block, const Transfer& t) {
     }
     if (t.bundle >= 0 && s.part > 0) {
       s.stage = Stage::kFlow;
-      starts_.push_back({s.now, block});
-      std::push_heap(starts_.begin(), starts_.end(), std::greater<>());
+      clock_.push(s.now, block);
       return false;
     }
   }
@@ -399,8 +403,7 @@ void Run<kRecorded>::repeat(int block) {
   begin_slice(block, graph_.transfers[s.at]);
   if (free_[block]) return;
   s.stage = Stage::kAgain;
-  starts_.push_back({s.now, block});
-  std::push_heap(starts_.begin(), starts_.end(), std::greater<>());
+  clock_.push(s.now, block);
 }
 
 /// The mean time of the turns of a call that repeats, but for each block's first.
@@ -462,12 +465,12 @@ void Run<kRecorded>::proxy(int connection) {
     recorder_->slotted(static_cast<int>(blocks_.size()) + connection, w.proxy_now);
   ++w.posted;
   w.proxy = ConnectionState::Proxy::kAsked;
-  starts_.push_back({w.proxy_now, static_cast<int>(blocks_.size()) + connection});
-  std::push_heap(starts_.begin(), starts_.end(), std::greater<>());
+  clock_.push(w.proxy_now, static_cast<int>(blocks_.size()) + connection);
 }
 
 template <bool kRecorded>
 void Run<kRecorded>::open(double now, int owner) {
+  if (plans_ && plans_->is_mine(owner)) return plans_->open(now, owner);
   const int blocks = static_cast<int>(blocks_.size());
   if (owner >= blocks) return post(now, owner - blocks);
   BlockState& s = blocks_[owner];
@@ -477,7 +480,7 @@ void Run<kRecorded>::open(double now, int owner) {
     return;
   }
   const int bundle = graph_.transfers[s.at].bundle;
-  sharing_.start(now, bundle, s.part * costs(graph_.blocks[owner]).wire_factor, owner);
+  clock_.sharing.start(now, bundle, s.part * costs(graph_.blocks[owner]).wire_factor, owner);
   if constexpr (kRecorded) recorder_->flow(now, bundle, owner, s.part, 0);
 }
 
@@ -486,16 +489,15 @@ void Run<kRecorded>::open(double now, int owner) {
 template <bool kRecorded>
 void Run<kRecorded>::await_outside() {
   if (!graph_.outside || outside_ == graph_.outside->flows.size()) return;
-  starts_.push_back({graph_.outside->flows[outside_].start_us,
-                     static_cast<int>(blocks_.size() + connections_.size())});
-  std::push_heap(starts_.begin(), starts_.end(), std::greater<>());
+  clock_.push(graph_.outside->flows[outside_].start_us,
+              static_cast<int>(blocks_.size() + connections_.size()));
 }
 
 template <bool kRecorded>
 void Run<kRecorded>::open_outside(double now) {
   const OutsideTraffic::Flow& f = graph_.outside->flows[outside_++];
-  sharing_.start(now, graph_.outside_first + f.path, f.bytes,
-                 static_cast<int>(blocks_.size() + connections_.size()));
+  clock_.sharing.start(now, graph_.outside_first + f.path, f.bytes,
+                       static_cast<int>(blocks_.size() + connections_.size()));
   await_outside();
 }
 
@@ -513,8 +515,7 @@ void Run<kRecorded>::post(double now, int connection) {
     free = std::max(now, free) + costs(c).net_message_us;
     if constexpr (kRecorded) recorder_->posted(owner, free);
     if (free > now) {
-      starts_.push_back({free, owner});
-      std::push_heap(starts_.begin(), starts_.end(), std::greater<>());
+      clock_.push(free, owner);
       return;
     }
   }
@@ -532,7 +533,7 @@ void Run<kRecorded>::send(double now, int connection) {
   const int owner = static_cast<int>(blocks_.size()) + connection;
   const double bytes = connections_[connection].bytes.front(store_);
   const double lost = switched_bytes(connection);
-  sharing_.start(now, c.bundle, bytes + lost, owner);
+  clock_.sharing.start(now, c.bundle, bytes + lost, owner);
   if constexpr (kRecorded)
     recorder_->flow(now, c.bundle, owner, bytes / costs(c).wire_factor, lost);
 }
@@ -545,8 +546,8 @@ double Run<kRecorded>::switched_bytes(int connection) {
   double bytes = 0;
   for (const int nic : {c.nic_out, c.nic_in}) {
     if (nic < 0) continue;
-    const bool turned = nic_last_[nic] >= 0 && nic_last_[nic] != connection;
-    nic_last_[nic] = connection;
+    const bool turned = clock_.nic_last[nic] >= 0 && clock_.nic_last[nic] != connection;
+    clock_.nic_last[nic] = connection;
     if (turned) bytes = graph_.nic_switch_us * graph_.links.capacity[nic];
   }
   return bytes;
@@ -554,6 +555,7 @@ double Run<kRecorded>::switched_bytes(int connection) {
 
 template <bool kRecorded>
 void Run<kRecorded>::ended(double now, int owner) {
+  if (plans_ && plans_->is_mine(owner)) return plans_->ended(now, owner);
   if constexpr (kRecorded) recorder_->flow_ended(now, owner);
   const int blocks = static_cast<int>(blocks_.size());
   if (owner < blocks) {

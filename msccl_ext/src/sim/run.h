@@ -5,8 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "sim/clock.h"
+#include "sim/plan_calls.h"
 #include "sim/recorder.h"
-#include "sim/share.h"
 #include "sim/transfer_graph.h"
 
 namespace tuccl::sim {
@@ -69,6 +70,9 @@ class Run {
   bool advance_to(std::int64_t pass);
   Outcome end();
 
+  /// Lets calls of plans share its clock: whole runs alone, of a graph that has their flows.
+  void run_beside(PlanCalls& plans, int first_bundle);
+
   /// Pass that the foremost thread block is in.
   std::int64_t foremost() const { return foremost_; }
 
@@ -79,7 +83,7 @@ class Run {
   std::int64_t events() const { return events_; }
 
   /// What the walk cost, in slices that share nothing.
-  std::int64_t cost() const { return events_ + sharing_.filled() / kFilledInSlice; }
+  std::int64_t cost() const { return events_ + clock_.sharing.filled() / kFilledInSlice; }
 
  private:
   static constexpr std::int64_t kFilledInSlice = 4;  // takes as long as a slice, about
@@ -113,13 +117,6 @@ class Run {
     Passes passes;
     std::int64_t total = 0;  ///< Passes.
     double ended = 0;
-  };
-  struct Start {
-    double time;
-    int owner;
-    bool operator>(const Start& o) const {
-      return time != o.time ? time > o.time : owner > o.owner;
-    }
   };
 
   void reset(const std::vector<Passes>& passes);
@@ -159,17 +156,15 @@ class Run {
 
   const TransferGraph& graph_;
   Recorder* recorder_;
-  Sharing sharing_;
+  Clock clock_;
   std::vector<CallState> calls_;
   std::vector<BlockState> blocks_;
   std::vector<ConnectionState> connections_;
   std::vector<Timestamps> edges_;
   std::vector<bool> free_;        ///< Blocks that nothing can hold up.
   std::vector<int> free_writer_;  ///< By edge: the free block that timestamps it, -1: none.
-  std::vector<Start> starts_;     ///< Heap.
   std::vector<int> awake_;
   std::vector<double> proxy_free_;       ///< By call and rank: each communicator has its own.
-  std::vector<int> nic_last_;            ///< By resource: connection that used it last.
   std::vector<std::deque<int>> queues_;  ///< By bundle: connections whose messages go in turn.
   Timestamps::Store store_;
   std::int64_t foremost_ = 0;
@@ -178,7 +173,8 @@ class Run {
   std::size_t outside_ = 0;  ///< Next flow of others.
   int open_blocks_ = 0;      ///< Not done, or with turns to make, but for free ones.
   bool repeating_ = false;   ///< Some call repeats.
-  double clock_ = 0;         ///< The last event.
+  double last_event_ = 0;
+  PlanCalls* plans_ = nullptr;
 };
 
 extern template class Run<false>;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "exec/step_loop.h"
+#include "sim/plan_calls.h"
 #include "sim/quotient.h"
 #include "sim/run.h"
 #include "sim/transfer_graph.h"
@@ -348,30 +349,22 @@ double host_us_of(const GroupCall& call, const MachineClass& machine, const SimO
   return machine.host_us(options.launch, gpus, call.launch_plan ? 0 : call.program->nchannels);
 }
 
-/// Throws InputError where the calls' thread blocks cannot be on a GPU at once.
-void check_resident(const sim::TransferGraph& graph, const MachineClass& machine, int ranks) {
-  std::vector<int> blocks(ranks, 0);
-  for (const sim::Block& b : graph.blocks) blocks[b.gpu] += graph.calls[b.call].resident;
-  const auto most = std::max_element(blocks.begin(), blocks.end());
-  if (machine.sm_count > 0 && *most > machine.sm_count)
-    throw InputError("gpu " + std::to_string(most - blocks.begin()) + ": " + std::to_string(*most) +
-                     " thread blocks of all calls cannot be co-resident on the " +
-                     std::to_string(machine.sm_count) + " SMs of class '" + machine.name +
-                     "'; use fewer channels or instances");
+/// Runs calls of programs, whole, beside those of plans.
+Simulated run_beside(sim::TransferGraph& graph, const std::vector<sim::Passes>& passes,
+                     sim::PlanCalls& plans) {
+  const int first_bundle = static_cast<int>(graph.links.bundles.size());
+  plans.join(graph.links);
+  sim::Run<false> run(graph);
+  run.run_beside(plans, first_bundle);
+  return {run.execute(passes)};
 }
 
-}  // namespace
-
-GroupsResult simulate_groups(const std::vector<GroupCall>& calls, const Network& network,
-                             const MachineClass& machine, const SimOptions& options) {
-  if (std::all_of(calls.begin(), calls.end(), [](const GroupCall& c) { return c.repeats; }))
-    throw InputError("calls: expected one or more that do not repeat");
-  check(machine);
-  std::vector<Program> programs;
+/// The calls' graphs as one.
+sim::TransferGraph compiled(const std::vector<GroupCall>& calls, std::vector<Program>& programs,
+                            std::vector<sim::Passes>& passes, const Network& network,
+                            const MachineClass& machine, const SimOptions& options) {
   std::vector<sim::TransferGraph> graphs;
-  std::vector<sim::Passes> passes;
   programs.reserve(calls.size());
-  const double start_us = machine.start_us_of(options.launch);
   for (const GroupCall& call : calls) {
     check_members(call, network.ranks());
     sim::check_size(*call.program, call.knobs, call.nbytes);
@@ -383,16 +376,31 @@ GroupsResult simulate_groups(const std::vector<GroupCall>& calls, const Network&
     sim::CallCosts& costs = graphs.back().calls.front();
     costs.begin_us = call.start_us;
     costs.repeats = call.repeats;
-    costs.start_us = start_us;
+    costs.start_us = machine.start_us_of(options.launch);
     costs.host_us = host_us_of(call, machine, options);
     passes.push_back(sim::passes_of(chunk, pass_bytes(call.knobs, call.step_loop)));
   }
-  sim::TransferGraph graph = sim::combine(std::move(graphs));
-  if (calls.size() > 1) check_resident(graph, machine, network.ranks());
-  const Simulated simulated = run(graph, passes, network, machine, options);
+  return sim::combine(std::move(graphs));
+}
+
+/// Runs calls of programs, and whole beside calls of plans if there are any.
+GroupsResult run_groups(const std::vector<GroupCall>& calls, const Network& network,
+                        const MachineClass& machine, const SimOptions& options,
+                        sim::PlanCalls* plans) {
+  check(machine);
+  std::vector<Program> programs;
+  std::vector<sim::Passes> passes;
+  sim::TransferGraph graph = compiled(calls, programs, passes, network, machine, options);
+  std::vector<int> on_rank(static_cast<std::size_t>(network.ranks()), 0);
+  for (const sim::Block& b : graph.blocks) on_rank[b.gpu] += graph.calls[b.call].resident;
+  if (plans) plans->add_blocks(on_rank);
+  if (plans || calls.size() > 1) sim::check_resident(on_rank, machine);
+  const Simulated simulated =
+      plans ? run_beside(graph, passes, *plans) : run(graph, passes, network, machine, options);
   const sim::Outcome& outcome = simulated.outcome;
 
   GroupsResult result;
+  const double start_us = machine.start_us_of(options.launch);
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const double us = outcome.calls_us[i];
     const double host_us = host_us_of(calls[i], machine, options);
@@ -402,6 +410,42 @@ GroupsResult simulate_groups(const std::vector<GroupCall>& calls, const Network&
   }
   result.extrapolated = simulated.extrapolated;
   result.resource_busy_us = outcome.busy_us;
+  return result;
+}
+
+}  // namespace
+
+GroupsResult simulate_groups(const std::vector<GroupCall>& calls, const Network& network,
+                             const MachineClass& machine, const SimOptions& options) {
+  if (std::all_of(calls.begin(), calls.end(), [](const GroupCall& c) { return c.repeats; }))
+    throw InputError("calls: expected one or more that do not repeat");
+  return run_groups(calls, network, machine, options, nullptr);
+}
+
+GroupsResult simulate_groups(const std::vector<GroupCall>& programs,
+                             const std::vector<PlanGroupCall>& plans, const Network& network,
+                             const MachineClass& of_programs, const MachineClass& of_plans,
+                             const SimOptions& options) {
+  const auto repeats = [](const auto& call) { return call.repeats; };
+  if (plans.empty()) return simulate_groups(programs, network, of_programs, options);
+  if (std::all_of(programs.begin(), programs.end(), repeats) &&
+      std::all_of(plans.begin(), plans.end(), repeats))
+    throw InputError("calls: expected one or more that do not repeat");
+  GroupsResult result;
+  std::vector<SimResult> ends;
+  if (programs.empty()) {
+    ends = simulate_plans(plans, network, of_plans, options.launch, options.process_gpus);
+    result.extrapolated = ends.front().extrapolated;
+  } else {
+    sim::PlanCalls beside(plans, network, of_plans, options.launch, options.process_gpus);
+    result = run_groups(programs, network, of_programs, options, &beside);
+    const std::vector<double> us = beside.times_us();
+    for (std::size_t i = 0; i < us.size(); ++i) ends.push_back(beside.result(i, us[i]));
+  }
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    result.calls_us.push_back(ends[i].time_us);
+    if (!plans[i].repeats) result.time_us = std::max(result.time_us, ends[i].time_us);
+  }
   return result;
 }
 
