@@ -96,7 +96,10 @@ class GroupExecutor(SimExecutor):
 
 
 class GroupPlanExecutor(PlanSimExecutor):
-    """The same for programs that MSCCL++ runs as plans; the defaults to beat run as NCCL's do."""
+    """Times the plan of MSCCL++ that a program becomes as all groups of a kind run it at once.
+
+    The defaults to beat run as NCCL's do.
+    """
 
     def __init__(
         self,

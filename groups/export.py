@@ -213,9 +213,12 @@ def _export_plans(
             left_out: list[str] = []
             made[entry.checksum] = PlanTable(
                 sources_of_table(table, left_out),
-                *(lookup.ranks, lookup.ranks // each, entry.checksum[:8], entry.table),
-                entry.checksum in by_shape,
-                [
+                ranks=lookup.ranks,
+                hosts=lookup.ranks // each,
+                prefix=entry.checksum[:8],
+                name=entry.table,
+                by_shape=entry.checksum in by_shape,
+                groups=[
                     group.ranks
                     for group in _groups(job)
                     if group.entry is not None

@@ -1,13 +1,17 @@
 // Plans of MSCCL++ under sanitizers: a right exchange, its faults, and texts with any numbers.
 #include <algorithm>
 #include <cassert>
+#include <cmath>
 #include <cstdint>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "plan/kernels.h"
+#include "support/check.h"
 #include "tuccl/error.h"
 #include "tuccl/execution_plan.h"
+#include "tuccl/simulate_plan.h"
 
 namespace {
 
@@ -108,6 +112,52 @@ void judges_any_numbers() {
   assert(judged > 1000);
 }
 
+/// Each piece of 16 bytes waits for the one before it to be signalled: 20 bytes a ns, 0.7 us.
+double exchange_us(double flows) { return 0.7 + 32 * (flows * 16 / 20e3 + 0.7); }
+
+bool near(double a, double b) { return std::abs(a - b) <= 1e-9 * std::abs(b); }
+
+/// Both directions of two pairs over links of the same, or of each its own.
+Network pairs(bool shared) {
+  std::vector<Resource> links;
+  for (const char* name : {"a", "b", "c", "d"}) links.push_back({name, "nvlink", 20});
+  const int c = shared ? 0 : 2, d = shared ? 1 : 3;
+  return {4,
+          links,
+          {{0, 1, {0}, 0.7, Transport::kP2p},
+           {1, 0, {1}, 0.7, Transport::kP2p},
+           {2, 3, {c}, 0.7, Transport::kP2p},
+           {3, 2, {d}, 0.7, Transport::kP2p}}};
+}
+
+void plans_at_once_share_links_alone() {
+  const ExecutionPlan plan = parse_plan(exchange());
+  const auto run = [&](bool shared, bool repeats) {
+    return simulate_plans({{&plan, {0, 1}, 1024}, {&plan, {2, 3}, 1024, 0, repeats}}, pairs(shared),
+                          {}, Launch::kGraph, 1);
+  };
+  for (const bool repeats : {false, true})
+    for (const bool shared : {false, true})
+      for (const SimResult& call : run(shared, repeats))
+        assert(near(call.time_us, exchange_us(shared ? 2 : 1)));
+}
+
+void plans_share_links_with_programs() {
+  const ExecutionPlan plan = parse_plan(exchange());
+  const Program program = test::one_way();
+  const std::int64_t bytes = 1 << 20;
+  const auto run = [&](bool shared) {
+    return simulate_groups({{.program = &program, .members = {2, 3}, .nbytes = bytes}},
+                           {{&plan, {0, 1}, 1024}}, pairs(shared), {}, {}, {})
+        .calls_us;
+  };
+  const std::vector<double> apart = run(false), together = run(true);
+  assert(near(apart[0], 0.7 + bytes / 20e3) && near(apart[1], exchange_us(1)));
+  // The program's link never rests. One direction meets it, and a rank waits for each in turn.
+  assert(near(together[0], 0.7 + (bytes + 512) / 20e3));
+  assert(near(together[1], exchange_us(1.5)));
+}
+
 }  // namespace
 
 int main() {
@@ -115,4 +165,6 @@ int main() {
   runs_an_exchange();
   refuses_every_cut();
   judges_any_numbers();
+  plans_at_once_share_links_alone();
+  plans_share_links_with_programs();
 }

@@ -298,7 +298,7 @@ class SimExecutor(Executor):
                 )
                 for plan, call in plans
             ],
-            plan_machine=plan_machine_of(self._topology),
+            plan_machine=plan_machine_of(self._topology) if plans else self._machine,
         ).calls_us
         order = sorted(range(len(calls)), key=lambda number: calls[number].plan is not None)
         return [us for _, us in sorted(zip(order, ends_us, strict=True))]

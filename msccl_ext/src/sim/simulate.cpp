@@ -431,6 +431,7 @@ GroupsResult simulate_groups(const std::vector<GroupCall>& programs,
   if (std::all_of(programs.begin(), programs.end(), repeats) &&
       std::all_of(plans.begin(), plans.end(), repeats))
     throw InputError("calls: expected one or more that do not repeat");
+  if (options.outside) throw InputError("outside: plans are not simulated beside flows of others");
   GroupsResult result;
   std::vector<SimResult> ends;
   if (programs.empty()) {
