@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from tuccl.errors import InputError
 from tuccl.groups.equivalence import group_hops, sharers
 from tuccl.groups.layout import Groups
 from tuccl.mscclpp import ExecutionPlan
 from tuccl.program import Program
 from tuccl.runtime import Executor, SimExecutor
 from tuccl.runtime.executors.executor import Call
-from tuccl.runtime.executors.plan_sim import PlanSimExecutor
+from tuccl.runtime.executors.plan_sim import PlanSimExecutor, ranks_per_node
 from tuccl.runtime.executors.sim import GroupCall
 from tuccl.simulation import MachineClass, Network
 from tuccl.topology import Topology, keep_gpus
@@ -109,7 +110,16 @@ class GroupPlanExecutor(PlanSimExecutor):
         company: Sequence[GroupCall] = (),
         launch: str = "mpi",
     ) -> None:
-        """Prepare as `GroupExecutor` does."""
+        """Prepare as `GroupExecutor` does.
+
+        Raises:
+            InputError: MSCCL++ runs no plan of the orbit's groups.
+        """
+        if ranks_per_node(topology, groups[orbit[0]]) is None:
+            raise InputError(
+                f"ranks {', '.join(map(str, groups[orbit[0]][:8]))}: MSCCL++ needs as many of a "
+                "group on each host, numbered host by host; leave its kind out"
+            )
         super().__init__(keep_gpus(topology, groups[orbit[0]]), launch=launch)
         self._defaults: GroupExecutor = GroupExecutor(topology, groups, orbit, company, launch)
 

@@ -116,6 +116,8 @@ def test_calls_that_cannot_be_at_once_are_refused() -> None:
     program = lower(msccl_default(uneven, Collective("allreduce", 4)))
     with pytest.raises(Infeasible, match="numbered host by host"):
         call_plan(uneven, program, KNOBS[0], MIB)
+    with pytest.raises(InputError, match="ranks 0, 4, 1, 5: MSCCL"):
+        GroupPlanExecutor(OWN_NICS, ((0, 4, 1, 5), (2, 6, 3, 7)), [0, 1])
 
 
 def test_a_search_times_the_plans_of_all_groups(tmp_path: Path) -> None:
