@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from random import Random
 from typing import NamedTuple
 
@@ -197,7 +198,7 @@ class SimExecutor(Executor):
             return simulate(
                 call.program,
                 call.knobs,
-                nvls_network(shared, self._hosts) if call.loop.multicast else shared,
+                self._links(shared, call.loop.multicast),
                 machine,
                 padded(call.nbytes, call.program.nchunks),
                 launch=self._launch,
@@ -209,6 +210,16 @@ class SimExecutor(Executor):
             ).time_us
 
         return time_us
+
+    def _links(self, shared: Network, multicast: bool) -> Network:
+        """The network, or where switches multicast its links to them."""
+        if not multicast:
+            return shared
+        return self._multicast if shared is self._network else nvls_network(shared, self._hosts)
+
+    @cached_property
+    def _multicast(self) -> Network:
+        return nvls_network(self._network, self._hosts)
 
     def _as_run(
         self, program: Program, knobs: Knobs, loop: StepLoop
@@ -284,7 +295,7 @@ class SimExecutor(Executor):
                 for call in calls
                 if call.plan is None
             ],
-            nvls_network(self._network, self._hosts) if multicast else self._network,
+            self._links(self._network, multicast),
             self._machine,
             launch=self._launch,
             process_gpus=self._process_gpus,
@@ -429,7 +440,7 @@ class SimExecutor(Executor):
         return self._machine.replace(host_channel_us=0.0) if loop.launch_plan else self._machine
 
     def _network_of(self, loop: StepLoop) -> Network:
-        return nvls_network(self._network, self._hosts) if loop.multicast else self._network
+        return self._links(self._network, loop.multicast)
 
     def _takes(self, program: Program) -> bool:
         try:
