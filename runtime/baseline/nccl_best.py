@@ -16,6 +16,7 @@ from tuccl.topology import Topology
 
 CHANNELS = (1, 2, 4, 8, 16, 32)
 _CLOSE = 2.0  # times as long as the fastest: other numbers of channels are worth a try
+_FEW_RANKS = 64  # of more, whose runs take seconds to simulate, that of the fastest alone
 
 
 def check_nccl_collective(collective: str) -> None:
@@ -115,8 +116,8 @@ def nccl_timings(
     """Return the times of NCCL's own algorithms with a user's knobs, the fastest first.
 
     Each algorithm and protocol runs with NCCL's own channels; where times have no noise the faster
-    ones also with more and with fewer of ``CHANNELS``, as long as that is faster. Empty for
-    collectives that NCCL does by grouped sends, which no tuner steers.
+    ones (of more than 64 ranks the fastest) also with more and with fewer of ``CHANNELS``, as long
+    as that is faster. Empty for collectives that NCCL does by grouped sends, which no tuner steers.
     """
 
     def timed(knobs: NcclKnobs) -> list[TimedProgram]:
@@ -129,8 +130,9 @@ def nccl_timings(
         return []
     own = [t for k in nccl_configurations(topology, call.name, version) for t in timed(k)]
     timings = sorted(own, key=_us)
+    close = _CLOSE if topology.ranks <= _FEW_RANKS else 1.0
     for each in list(timings) if executor.deterministic else ():
-        if each.nccl and _us(each) <= _CLOSE * _us(timings[0]):
+        if each.nccl and _us(each) <= close * _us(timings[0]):
             more = [n for n in CHANNELS if n > each.sms]
             fewer = [n for n in reversed(CHANNELS) if n < each.sms]
             for counts in (more, fewer):

@@ -137,9 +137,9 @@ class Compiler {
                        std::to_string(tb.id));
     for (std::size_t i = 0; i < tb.steps.size(); ++i) {
       const Step& s = tb.steps[i];
-      const std::string where = step_name(gpu.id, tb.id, static_cast<int>(i));
-      if (receives(s.op) && b.in < 0) b.in = attach(gpu.id, tb, index, false, where);
-      if (sends(s.op) && b.out < 0) b.out = attach(gpu.id, tb, index, true, where);
+      const int at = static_cast<int>(i);
+      if (receives(s.op) && b.in < 0) b.in = attach(gpu.id, tb, index, false, at);
+      if (sends(s.op) && b.out < 0) b.out = attach(gpu.id, tb, index, true, at);
     }
     graph_.blocks.push_back(b);
     add_steps(index, tb);
@@ -147,7 +147,8 @@ class Compiler {
     graph_.steps += static_cast<std::int64_t>(tb.steps.size());
   }
 
-  int attach(int gpu, const ThreadBlock& tb, int block, bool sending, const std::string& where) {
+  int attach(int gpu, const ThreadBlock& tb, int block, bool sending, int step) {
+    const std::string where = step_name(gpu, tb.id, step);
     const int peer = sending ? tb.send_peer : tb.recv_peer;
     if (peer < 0 || peer >= network_.ranks() || peer == gpu)
       throw InputError(where + ": " + (sending ? "sends to" : "receives from") + " rank " +
@@ -174,13 +175,14 @@ class Compiler {
   }
 
   void add_step(int block, int position, int sources, const Step& s) {
-    const int gpu = graph_.blocks[block].gpu;
-    const std::string where = step_name(gpu, graph_.blocks[block].id, position);
+    const auto where = [&] {
+      return step_name(graph_.blocks[block].gpu, graph_.blocks[block].id, position);
+    };
     if (s.count < (s.op == Op::kNop ? 0 : 1) || s.count > kMostCount)
-      throw InputError(where + ": count is " + std::to_string(s.count) + ", expected 1 to 71");
+      throw InputError(where() + ": count is " + std::to_string(s.count) + ", expected 1 to 71");
     for (const int offset : {s.src_offset, s.dst_offset})
       if (offset < -1 || offset > kMostOffset)
-        throw InputError(where + ": offset is " + std::to_string(offset) +
+        throw InputError(where() + ": offset is " + std::to_string(offset) +
                          ", expected -1 to 32767");
     Transfer t = priced(block, s, sources);
     t.step = position;
@@ -247,10 +249,10 @@ class Compiler {
   /// publishes its number (the flag only grows).
   int publisher(const Gpu& gpu, const ThreadBlock& tb, int position) {
     const Step& s = tb.steps[position];
-    const std::string where = step_name(gpu.id, tb.id, position);
+    const auto where = [&] { return step_name(gpu.id, tb.id, position); };
     const auto found = by_id_.find({gpu.id, s.dep_tb});
     if (found == by_id_.end())
-      throw InputError(where + ": waits for tb " + std::to_string(s.dep_tb) +
+      throw InputError(where() + ": waits for tb " + std::to_string(s.dep_tb) +
                        ", which does not exist on this gpu");
     const Block& b = graph_.blocks[found->second];
     int at = -1;
@@ -260,7 +262,7 @@ class Compiler {
       if (step >= s.dep_step && b.source->steps[step].has_dep) at = i;
     }
     if (at < 0)
-      throw InputError(where + ": waits for step " + std::to_string(s.dep_step) + " of tb " +
+      throw InputError(where() + ": waits for step " + std::to_string(s.dep_step) + " of tb " +
                        std::to_string(s.dep_tb) + ", and no step from there on has hasdep");
     return at;
   }
