@@ -31,7 +31,8 @@ class JointBound:
     Attributes:
         rules: ``alone``: what a group alone needs on an empty machine; ``cut``: what all send over
             a cut, over its rate; ``hosts``: what all send between hosts, over the sum of their
-            rates; ``flow``: the linear program of `joint_flow`, where it is solved.
+            rates; ``flow``: the linear program of `joint_flow`, where it is solved. With relays
+            all but the first.
         why_no_flow: Why the last rule is left out; empty where it is not.
     """
 
@@ -53,11 +54,16 @@ class JointBound:
         return next((rule.us for rule in self.rules if rule.name == name), None)
 
 
-def joint_bound(topology: Topology, calls: Sequence[Call]) -> JointBound:
+def joint_bound(topology: Topology, calls: Sequence[Call], *, relays: bool = False) -> JointBound:
     """Return the us that no programs beat where calls start together, rule by rule.
 
     Cuts are GPUs, hosts, and switches with the hosts that have no other. Of collectives with a root
-    only the first rule counts.
+    only the first rule counts; with relays they have no bound.
+
+    Args:
+        topology: The whole machine.
+        calls: What groups call.
+        relays: Whether GPUs pass on what other groups send, as in `joint_flow`.
 
     >>> from tuccl.topology import join, load_profile
     >>> hosts = join(load_profile("v100x4"), 2)  # each with a NIC for two GPUs
@@ -72,9 +78,10 @@ def joint_bound(topology: Topology, calls: Sequence[Call]) -> JointBound:
         Each value of an allreduce goes between hosts 2(h - 1) times if its group is on h of them:
         h - 1 times to be reduced, and as often with the result (Patarasuk and Yuan, JPDC 2009).
     """
-    rules = [_alone(topology, calls), _crossing(topology, calls), _between_hosts(topology, calls)]
+    rules = [] if relays else [_alone(topology, calls)]
+    rules += [_crossing(topology, calls), _between_hosts(topology, calls, relays)]
     try:
-        flow = joint_flow(topology, calls)
+        flow = joint_flow(topology, calls, relays=relays)
     except InputError as why:
         return JointBound(tuple(rules), str(why))
     if flow is not None:
@@ -114,7 +121,7 @@ def _crossing(topology: Topology, calls: Sequence[Call]) -> Rule:
     return tightest
 
 
-def _between_hosts(topology: Topology, calls: Sequence[Call]) -> Rule:
+def _between_hosts(topology: Topology, calls: Sequence[Call], relays: bool) -> Rule:
     sent, senders = 0.0, set[str]()
     for members, collective, nbytes in calls:
         local = Counter(map(topology.host_of, members))
@@ -127,6 +134,8 @@ def _between_hosts(topology: Topology, calls: Sequence[Call]) -> Rule:
                 "allreduce": 2 * (len(local) - 1),
                 "alltoall": apart / len(members),
             }.get(collective, 0)
+    if relays:
+        senders = set(topology.hosts)
     nodes = ({n.id for n in topology.nodes if n.host == name} for name in senders)
     gbs = sum(_rate_gbs(topology, each) for each in nodes)
     if not sent or not gbs:

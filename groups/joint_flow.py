@@ -23,7 +23,7 @@ from tuccl.topology.paths import find_path
 from tuccl.topology.relays import Hop, Path
 
 FLOW_COLLECTIVES = ("allgather", "reduce-scatter", "alltoall", "allreduce")
-# Routes between members that are looked at, and flows on them: GLOP takes seconds for so many.
+# Routes between GPUs that are looked at, and flows on them: GLOP takes seconds for so many.
 _MOST_ROUTES = 1 << 15
 _MOST_FLOWS = 1 << 14
 _TIGHT = 1e-6  # a link's part of the time from which on it counts as full
@@ -58,18 +58,25 @@ class JointFlow:
 
 
 def joint_flow(
-    topology: Topology, calls: Sequence[Call], *, symmetric: bool = True
+    topology: Topology, calls: Sequence[Call], *, symmetric: bool = True, relays: bool = False
 ) -> JointFlow | None:
     """Return the least time of calls that start together, None where no call limits it.
 
     Members pass on to members what they have, over the route of each pair; links are shared by all
     calls. Calls with a root are left out, which makes the bound no less true.
 
+    >>> from tuccl.topology.shapes import torus
+    >>> square, side = torus((2, 2), wrap=False), [Call((0, 1), "allgather", 1 << 30)]
+    >>> [joint_flow(square, side, relays=each).ns_per_byte for each in (False, True)]
+    [0.01, 0.005]
+
     Args:
         topology: The whole machine.
         calls: What groups call.
         symmetric: Whether flows that a symmetry takes into each other are one variable: the answer
             is the same, the program smaller.
+        relays: Whether every GPU of the machine may pass on, copy and add up what is not its own.
+            NCCL and MSCCL cannot do so: only members run a communicator's kernels.
 
     Raises:
         InputError: OR-Tools is not installed, or the linear program would be too large.
@@ -83,6 +90,10 @@ def joint_flow(
         exchange, both directions added up, contains spanning trees (Tutte 1961, Nash-Williams
         1961), which are those of an allgather in some direction. As in `tuccl.synth.bound`,
         switches do not reduce or multicast (NVLS, SHARP), and elements are not coded.
+
+        With relays trees join members through any GPUs. That a flow gets to each member is then the
+        bidirected cut relaxation of Steiner trees (Wong 1984), necessary but not sufficient. An
+        allreduce is assumed to reduce each element along one tree and to spread it along another.
     """
     parts = Counter[tuple[tuple[int, ...], str]]()
     for members, collective, nbytes in calls:
@@ -92,7 +103,7 @@ def joint_flow(
         return None
     largest = max(call.nbytes for call in calls)
     demands = [_Demand(*key, part / largest) for key, part in sorted(parts.items())]
-    return _solved(topology, tuple(demands), symmetric)
+    return _solved(topology, tuple(demands), symmetric, relays)
 
 
 class _Demand(NamedTuple):
@@ -107,32 +118,42 @@ _Place = tuple[int, int]
 
 
 @lru_cache(maxsize=64)
-def _solved(topology: Topology, demands: tuple[_Demand, ...], symmetric: bool) -> JointFlow:
-    pairs = sum(len(each.members) * (len(each.members) - 1) for each in demands)
+def _solved(
+    topology: Topology, demands: tuple[_Demand, ...], symmetric: bool, relays: bool
+) -> JointFlow:
+    nodes = [range(topology.ranks) if relays else each.members for each in demands]
+    pairs = sum(len(each) * (len(each) - 1) for each in nodes)
     if pairs > _MOST_ROUTES:
-        raise InputError(f"{pairs} routes between members: no flows are sought on so many")
-    family = _Family(topology, demands, symmetric)
-    flows = sum(len(demands[n].members) ** 2 for (n, _), *_ in family.members)
+        raise InputError(f"{pairs} routes between GPUs: no flows are sought on so many")
+    family = _Family(topology, demands, symmetric, relays)
+    flows = sum(len(nodes[n]) ** 2 for (n, _), *_ in family.members)
     if flows > _MOST_FLOWS:
-        raise InputError(f"{flows} flows between members: too many for a linear program")
+        raise InputError(f"{flows} flows between GPUs: too many for a linear program")
     return _Flows(family).solution()
 
 
 class _Family:
-    """Calls, the routes between their members, and what symmetries take into each other.
+    """Calls, the routes between the GPUs that carry them, and what symmetries take into each other.
 
     Attributes:
         demands: The calls.
-        routes: Of each pair of members.
+        nodes: The GPUs that carry each call: its members, with relays all.
+        routes: Of each pair of these.
         members: Members, by call, in sets of equivalent ones.
-        uses: Pairs of members that a route joins in either direction, likewise.
+        uses: Pairs of nodes that a route joins in either direction, likewise.
     """
 
     def __init__(
-        self, topology: Topology, demands: Sequence[_Demand], symmetric: bool = True
+        self,
+        topology: Topology,
+        demands: Sequence[_Demand],
+        symmetric: bool = True,
+        relays: bool = False,
     ) -> None:
         self.demands = demands
-        uses = [(n, p) for n, each in enumerate(demands) for p in permutations(each.members, 2)]
+        everyone = tuple(range(topology.ranks))
+        self.nodes = [everyone if relays else each.members for each in demands]
+        uses = [(n, pair) for n, each in enumerate(self.nodes) for pair in permutations(each, 2)]
         merged = merge_nics(topology)
         found = {pair: find_path(merged, *pair) for _, pair in uses}
         self.routes = {pair: path for pair, path in found.items() if path is not None}
@@ -226,7 +247,7 @@ class _Flows:
         )
 
     def _by_orbit(self) -> dict[_Use, int]:
-        """Return a variable for each pair of members, one for equivalent pairs."""
+        """Return a variable for each pair of nodes, one for equivalent pairs."""
         shared = ((uses, self._program.variable()) for uses in self._family.uses)
         return {use: variable for uses, variable in shared for use in uses}
 
@@ -245,7 +266,7 @@ class _Flows:
         }
 
     def _add_trees(self) -> None:
-        """Hold trees to half of what members exchange, both directions added up."""
+        """Hold trees to half of what nodes exchange, both directions added up."""
         for (number, (src, dst)), *_ in self._family.uses:
             terms = Counter[int]()
             for use in ((number, (src, dst)), (number, (dst, src))):
@@ -258,32 +279,35 @@ class _Flows:
     def _gather(self, number: int, sink: int) -> None:
         """Have all shards of a call get to a member within the capacities between members."""
         members, collective, size = self._family.demands[number]
+        nodes = self._family.nodes[number]
         capacity = self._tree if collective == "allreduce" else self._load
         flows = {}
-        for src, dst in permutations(members, 2):
+        for src, dst in permutations(nodes, 2):
             use = number, (dst, src) if collective == "reduce-scatter" else (src, dst)
             if use in capacity and src != sink:
                 flows[src, dst] = self._program.variable()
                 self._program.at_most(0, {flows[src, dst]: 1, capacity[use]: -1})
         shard = size / len(members)
-        for member in members:
-            self._keep(flows, member, shard - size if member == sink else shard)
+        held = dict.fromkeys(members, shard) | {sink: shard - size}
+        for node in nodes:
+            self._keep(flows, node, held.get(node, 0))
 
     def _scatter(self, number: int, source: int) -> dict[Pair, int]:
         """Return flows that take a member's pieces of an all-to-all to all others."""
         members, _, size = self._family.demands[number]
+        nodes = self._family.nodes[number]
         flows = {
             pair: self._program.variable()
-            for pair in permutations(members, 2)
+            for pair in permutations(nodes, 2)
             if (number, pair) in self._load and pair[1] != source
         }
-        for member in members:
-            if member != source:
-                self._keep(flows, member, -size / len(members))
+        for node in nodes:
+            if node != source:
+                self._keep(flows, node, -size / len(members) if node in members else 0)
         return flows
 
-    def _keep(self, flows: Mapping[Pair, int], member: int, most: float) -> None:
-        """Hold what leaves a member, less what comes to it, to a most."""
-        terms = {flow: -1 for (_, dst), flow in flows.items() if dst == member}
-        terms |= {flow: 1 for (src, _), flow in flows.items() if src == member}
+    def _keep(self, flows: Mapping[Pair, int], node: int, most: float) -> None:
+        """Hold what leaves a GPU, less what comes to it, to a most."""
+        terms = {flow: -1 for (_, dst), flow in flows.items() if dst == node}
+        terms |= {flow: 1 for (src, _), flow in flows.items() if src == node}
         self._program.at_most(most, terms)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from itertools import chain, product
+from math import inf
 from typing import Any
 
 from tuccl.cli.arguments import (
@@ -41,6 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with groups, whose calls -c names as KIND:COLLECTIVE, of the sizes -s: kind "
         "(default): all groups of a kind call at once; all: those of all calls that -c names",
     )
+    parser.add_argument(
+        "--relays",
+        action="store_true",
+        help="with groups: also print the least time where GPUs pass on what other groups send; "
+        "no NCCL or MSCCL program reaches it",
+    )
     add_json(parser)
 
 
@@ -49,8 +56,10 @@ def run(args: argparse.Namespace) -> int:
     topology = topology_of(args.topology)
     if has_layout(args):
         return print_joint(args, topology)
-    if args.size or args.concurrent:
-        raise InputError("-s, --concurrent: expected groups; add --layout, --mesh or --groups")
+    if args.size or args.concurrent or args.relays:
+        raise InputError(
+            "-s, --concurrent, --relays: expected groups; add --layout, --mesh or --groups"
+        )
     rows = []
     for name in COLLECTIVES if args.collective is None else collectives_of(args.collective):
         call = Collective(name, topology.ranks, args.root)
@@ -107,35 +116,48 @@ def print_joint(args: argparse.Namespace, topology: Topology) -> int:
     if args.root:
         raise InputError(f"--root {args.root}: roots of groups are their first ranks; leave it out")
     rows = list(joint_rows(args, topology))
-    warn(dict.fromkeys(f"bound by cuts alone: {why}" for r in rows if (why := r["why_no_flow"])))
+    for what, key in (("bound", "why_no_flow"), ("bound with relays", "relays_why_no_flow")):
+        warn(dict.fromkeys(f"{what} by cuts alone: {why}" for r in rows if (why := r.get(key))))
     if args.json:
         print_json_lines(rows)
         return 0
     print(f"# {topology.name}: least us over links: a group alone, and all groups at once by")
     print("# cuts, by what hosts send in all, by the flows of all calls; the greatest binds")
+    totals = {"at once": "joint_us"}
+    if args.relays:
+        totals["with relays"] = "relays_us"
+        print("# with relays through non-members; no NCCL or MSCCL program reaches it")
     rules = ["alone", "cut", "hosts", "flow"]
     table = [
         [
             *(",".join(row["calls"]), format_bytes(row["size"])),
             *("-" if us is None else f"{us:.1f}" for us in map(row["rules_us"].get, rules)),
-            *(f"{row['joint_us']:.1f}", row["binds"], row["why"]),
+            *("-" if us is None else f"{us:.1f}" for us in map(row.get, totals.values())),
+            *(row["binds"], row["why"]),
         ]
         for row in rows
     ]
-    print(columns(["calls", "size", *rules, "at once", "binds", "why"], table))
+    print(columns(["calls", "size", *rules, *totals, "binds", "why"], table))
     return 0
 
 
 def joint_rows(args: argparse.Namespace, topology: Topology) -> Iterator[dict[str, Any]]:
     """Yield the joint bound of each call, or of all calls, size by size."""
-    from tuccl.groups.bounds import joint_bound, kind_calls  # a bound without groups starts without
+    # A bound without groups starts without.
+    from tuccl.groups.bounds import JointBound, Rule, joint_bound, kind_calls
 
     calls = calls_of(args.collective, groups_of(args, topology))
     together = [calls] if args.concurrent == "all" else [[call] for call in calls]
     for named, nbytes in product(together, sizes_of(args.size)):
         made = (kind_calls(kind.groups, collective, nbytes) for kind, collective in named)
-        found = joint_bound(topology, list(chain.from_iterable(made)))
-        yield {
+        at_once = list(chain.from_iterable(made))
+        try:
+            found = joint_bound(topology, at_once)
+        except InputError:
+            if not args.relays:
+                raise
+            found = JointBound((Rule("alone", inf, "only other GPUs join the members"),))
+        row = {
             "calls": [f"{kind.name}:{collective}" for kind, collective in named],
             "size": nbytes,
             "rules_us": {rule.name: rule.us for rule in found.rules},
@@ -144,3 +166,9 @@ def joint_rows(args: argparse.Namespace, topology: Topology) -> Iterator[dict[st
             "why": found.binding.words,
             "why_no_flow": found.why_no_flow,
         }
+        if args.relays:
+            passed = joint_bound(topology, at_once, relays=True)
+            # Equal flows may fill links of a longer latency, but with relays no call takes longer.
+            row["relays_us"] = min(passed.us, found.us) or None  # calls with a root have none
+            row["relays_why_no_flow"] = passed.why_no_flow
+        yield row

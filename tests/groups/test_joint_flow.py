@@ -30,8 +30,10 @@ from tuccl.topology.paths import find_path
 GIB = 1 << 30
 
 
-def flow(topology: Topology, calls: list[Call], *, symmetric: bool = True) -> JointFlow:
-    found = joint_flow(topology, calls, symmetric=symmetric)
+def flow(
+    topology: Topology, calls: list[Call], *, symmetric: bool = True, relays: bool = False
+) -> JointFlow:
+    found = joint_flow(topology, calls, symmetric=symmetric, relays=relays)
     assert found is not None
     return found
 
