@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple
 
 from tuccl.errors import InputError
@@ -88,6 +89,14 @@ def joint_bound(topology: Topology, calls: Sequence[Call], *, relays: bool = Fal
         us = flow.time_us(max(call.nbytes for call in calls))
         rules.append(Rule("flow", us, f"flows of all calls fill {flow.links}"))
     return JointBound(tuple(rules))
+
+
+def bound_between_members(topology: Topology, calls: Sequence[Call]) -> JointBound:
+    """Return `joint_bound` without relays, infinite where no links between members join them."""
+    try:
+        return joint_bound(topology, calls)
+    except InputError:
+        return JointBound((Rule("alone", inf, "only other GPUs join the members"),))
 
 
 def joint_bound_us(topology: Topology, groups: Groups, collective: str, nbytes: int) -> float:

@@ -75,7 +75,8 @@ class SynthesizedProgram:
         knobs: Protocol, channels and threads that it is made for.
         time_us: Simulated.
         seconds: Time that making it took, as far as it was not made for others already.
-        fraction_of_bound: The part of the bound that the program's busiest link allows.
+        fraction_of_bound: The part of the bound that the program's busiest link allows; NaN of
+            calls in groups.
         hops: Messages that wait for each other, at most.
     """
 
@@ -164,7 +165,9 @@ class Target:
             knobs,
             time_us,
             seconds + time.monotonic() - begun,
-            fraction_of_bound(program, self.topology, self.collective, links),
+            math.nan
+            if self.collective.groups
+            else fraction_of_bound(program, self.topology, self.collective, links),
             longest_chain(schedule),
         )
 

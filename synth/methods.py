@@ -216,4 +216,6 @@ def make_schedule(problem: Problem, method: str, options: Options = DEFAULT_OPTI
     if name not in entry.collectives:
         able = ", ".join(m.name for m in METHODS.values() if name in m.collectives)
         raise Infeasible(f"{method} does not do {name}; these methods do: {able}")
+    if problem.collective.groups is not None and method != "greedy":
+        raise Infeasible(f"{method} does not do {name} in groups; greedy does")
     return entry.solve(problem, options)

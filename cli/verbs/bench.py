@@ -204,7 +204,7 @@ def print_results(
     rows = [
         bandwidth_row(
             collective,
-            executor.ranks,
+            t.program.group_size or executor.ranks,
             t.nbytes,
             t.timing,
             t.chosen,

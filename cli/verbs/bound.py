@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from itertools import chain, product
-from math import inf
 from typing import Any
 
 from tuccl.cli.arguments import (
@@ -144,19 +143,14 @@ def print_joint(args: argparse.Namespace, topology: Topology) -> int:
 def joint_rows(args: argparse.Namespace, topology: Topology) -> Iterator[dict[str, Any]]:
     """Yield the joint bound of each call, or of all calls, size by size."""
     # A bound without groups starts without.
-    from tuccl.groups.bounds import JointBound, Rule, joint_bound, kind_calls
+    from tuccl.groups.bounds import bound_between_members, joint_bound, kind_calls
 
     calls = calls_of(args.collective, groups_of(args, topology))
     together = [calls] if args.concurrent == "all" else [[call] for call in calls]
     for named, nbytes in product(together, sizes_of(args.size)):
         made = (kind_calls(kind.groups, collective, nbytes) for kind, collective in named)
         at_once = list(chain.from_iterable(made))
-        try:
-            found = joint_bound(topology, at_once)
-        except InputError:
-            if not args.relays:
-                raise
-            found = JointBound((Rule("alone", inf, "only other GPUs join the members"),))
+        found = (bound_between_members if args.relays else joint_bound)(topology, at_once)
         row = {
             "calls": [f"{kind.name}:{collective}" for kind, collective in named],
             "size": nbytes,

@@ -17,6 +17,7 @@ from tuccl.cli.arguments import (
     size_of,
     topology_of,
 )
+from tuccl.cli.layouts import add_layout, calls_of, groups_of, has_layout
 from tuccl.cli.output import check_target, columns, print_json, say, warn
 from tuccl.cli.progress import Progress
 from tuccl.errors import InputError
@@ -25,6 +26,7 @@ from tuccl.runtime.table import hangs_between_hosts
 from tuccl.topology import Topology, load_machine
 
 if TYPE_CHECKING:
+    from tuccl.groups.joint_flow import Call
     from tuccl.synth import Collective, SearchResult, SynthesizedProgram
 
 _PLANNED = 8  # fastest programs that are tried as plans
@@ -87,6 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--machine", metavar="CLASS", help="machine class of the simulator")
     parser.add_argument("-o", "--output", required=True, metavar="F", help="program to write")
+    add_layout(parser, required=False)
     add_knobs(parser)
     add_root(parser)
     add_json(parser)
@@ -100,10 +103,14 @@ def run(args: argparse.Namespace) -> int:
 
     topology = topology_of(args.topology)
     check_target(Path(args.output))
-    [name, *rest] = collectives_of(args.collective)
-    if rest:
-        raise InputError("-c: one collective at a time")
-    collective = Collective(name, topology.ranks, args.root)
+    calls: list[Call] = []
+    if has_layout(args):
+        collective, calls = in_groups(args, topology)
+    else:
+        [name, *rest] = collectives_of(args.collective)
+        if rest:
+            raise InputError("-c: one collective at a time")
+        collective = Collective(name, topology.ranks, args.root)
     nbytes = size_of(args.size, topology.ranks)
     if args.chunks is not None and not 1 <= args.chunks <= 256:
         raise InputError(f"--chunks {args.chunks}: expected 1 to 256 chunks a rank")
@@ -116,13 +123,13 @@ def run(args: argparse.Namespace) -> int:
         )
     planned = args.dialect == "mscclpp"
     machine = load_machine(args.machine) if args.machine else None
-    warn_of_hangs(name, args.protocol, len(topology.hosts))
+    warn_of_hangs(collective.name, args.protocol, len(topology.hosts))
     with Progress() as progress:
         result = synthesize(
             topology,
             collective,
             nbytes,
-            method=args.method,
+            method="greedy" if calls and args.method == "auto" else args.method,
             sketch=load_sketch(Path(args.sketch), topology) if args.sketch else None,
             protocol=args.protocol,
             channels=args.channels,
@@ -149,6 +156,8 @@ def run(args: argparse.Namespace) -> int:
             f"{best.max_bytes} bytes"
         )
     write_program(best, args.output, args.dialect)
+    if calls:
+        return print_in_groups(result, args, topology, calls)
     facts = facts_of(result, args.output, topology, collective, nbytes)
     if args.json:
         print_json(facts)
@@ -163,6 +172,49 @@ def run(args: argparse.Namespace) -> int:
         f"{args.output}: {ranked[0].method}, {knobs.protocol}, {knobs.channels} "
         f"channel{'s' * (knobs.channels != 1)}, {facts['algbw_gbs']:.2f} GB/s simulated; the bound "
         f"for large sizes is {facts['algbw_bound_gbs']:.2f} GB/s: {facts['bottleneck']}"
+    )
+    return 0
+
+
+def in_groups(args: argparse.Namespace, topology: Topology) -> tuple[Collective, list[Call]]:
+    """Return the call of all ranks that is those of a kind's groups, and these."""
+    from tuccl.groups.bounds import kind_calls
+    from tuccl.groups.relays import parent_call
+
+    [(kind, name), *rest] = calls_of(args.collective, groups_of(args, topology))
+    if rest or args.root or args.dialect != "executor":
+        raise InputError("groups: expected one call, no --root, and no --dialect")
+    nbytes = size_of(args.size, topology.ranks)
+    return parent_call(name, kind.groups, topology.ranks), kind_calls(kind.groups, name, nbytes)
+
+
+def print_in_groups(
+    result: SearchResult, args: argparse.Namespace, topology: Topology, calls: list[Call]
+) -> int:
+    """Print the time of a program in groups beside bounds without and with relays."""
+    from tuccl.groups.bounds import bound_between_members, joint_bound
+
+    best = result.best
+    members_us = bound_between_members(topology, calls).us
+    relays_us = min(members_us, joint_bound(topology, calls, relays=True).us)
+    facts = {
+        "file": args.output,
+        "method": best.method,
+        "time_us": best.time_us,
+        "time_is": "simulated",
+        "protocol": best.knobs.protocol,
+        "instances": best.knobs.channels,
+        "bound_us": members_us,
+        "relays_bound_us": relays_us,
+    }
+    if args.json:
+        print_json(facts)
+        return 0
+    print(
+        f"{args.output}: {best.method}, {best.knobs.protocol}, {best.knobs.channels} "
+        f"channel{'s' * (best.knobs.channels != 1)}, {best.time_us:.1f} us simulated with all "
+        f"groups at once; the bound is {members_us:.1f} us, {relays_us:.1f} with relays. Only "
+        "tuccl's own executors run it"
     )
     return 0
 

@@ -115,7 +115,8 @@ def _json(path: str, collective: str, dialect: str, report: VerifyReport) -> dic
 def summary(path: str, program: Program, dialect: str, max_safe_bytes: int) -> str:
     """Return the line that says what was proved."""
     limit = f", safe up to {format_bytes(max_safe_bytes)}" if max_safe_bytes else ""
-    return f"{path}: ok: {program.collective} on {program.ngpus} ranks, {dialect}{limit}"
+    groups = f" in groups of {program.group_size}" if program.group_size else ""
+    return f"{path}: ok: {program.collective} on {program.ngpus} ranks{groups}, {dialect}{limit}"
 
 
 def read_bytes(path: str) -> bytes:

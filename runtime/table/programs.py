@@ -9,6 +9,7 @@ from functools import cached_property
 
 import msgspec
 
+from tuccl.errors import InputError
 from tuccl.program import Knobs, Program, default_buffer_bytes, max_safe_bytes, parse_xml, to_xml
 from tuccl.runtime.table.entry import Candidate, KnobValues, Source, Statistics
 from tuccl.synth.lowering.limits import fork_end
@@ -68,6 +69,8 @@ def program_file(program: Program, dialect: str = "executor", root: int = 0) -> 
     Raises:
         InputError: it fails to verify, or the dialect cannot express it.
     """
+    if program.group_size:
+        raise InputError("a program of groups: tables hold those of a communicator")
     dialect = program_dialect(dialect)
     safe = max_safe_bytes(program, dialect, root)
     top = safe

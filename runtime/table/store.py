@@ -351,8 +351,11 @@ def _check_programs(source: Path, table: LookupTable, programs: Mapping[str, Pro
         if path is None or knobs is None:
             continue
         where, program = f"{_cut(source)}: candidate {candidate.name}", programs[path]
-        claims = (candidate.nchunks, candidate.in_place, candidate.out_of_place, entry.collective)
-        facts = (program.nchunks, program.in_place, program.out_of_place, program.collective)
+        claims = candidate.nchunks, candidate.in_place, candidate.out_of_place, entry.collective, 0
+        facts = (
+            *(program.nchunks, program.in_place, program.out_of_place),
+            *(program.collective, program.group_size),
+        )
         if claims != facts or program.ngpus != table.ranks:
             raise InputError(f"{where}: table.json and {path} disagree")
         plans = table.dialect == "mscclpp"  # whose groups have several thread blocks for one

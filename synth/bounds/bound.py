@@ -135,6 +135,8 @@ def bound(
 @lru_cache(maxsize=64)
 def _bound(topology: Topology, collective: str | Collective, over: BoundKind) -> Bound:
     collective = collective_on(topology.ranks, collective)
+    if collective.groups is not None:
+        raise InputError(f"{collective.name} in groups: see tuccl.groups.bounds.joint_bound")
     fabric = topology_fabric(topology)
     if over == "switches" and not any(n.kind in _SWITCHES for n in topology.nodes):
         return msgspec.structs.replace(_bound(topology, collective, "links"), over=over)

@@ -132,6 +132,8 @@ class _Matching:
         for send, channel in zip(self.sends, channels, strict=True):
             for chunk, src, dst in self._rotations(send):
                 step = trace.reduce if send.reduce else trace.send
+                if problem.collective.groups is not None and trace.holds(chunk, dst):
+                    continue  # it came for another rank, and is passed on from here
                 step(chunk, src, dst, channel, problem.group)
         return trace.schedule(LoweringHints(split_send_recv=True))
 
@@ -164,7 +166,8 @@ class _Matching:
 
 def _best_matching(problem: PlanningProblem) -> _Matching:
     """Return the fastest matching that needs few connections, unless more are worth it."""
-    planner = _PLANNERS[problem.collective.name]
+    in_groups = problem.collective.groups is not None
+    planner = _plan_unicast if in_groups else _PLANNERS[problem.collective.name]
     matchings: list[_Matching] = []
     reasons: list[Infeasible] = []
     for variant in problem.variants():
@@ -241,7 +244,7 @@ def _with_predecessors(problem: PlanningProblem, sends: list[Send]) -> list[Send
 
 
 def _plan_unicast(problem: PlanningProblem) -> _Matching:
-    """Return the matching of an alltoall, scatter or gather: a path for each chunk group.
+    """Return the matching of an alltoall, scatter or gather, or in groups: a path for each move.
 
     Raises:
         Infeasible: some chunk has no path to its destination.
@@ -249,15 +252,14 @@ def _plan_unicast(problem: PlanningProblem) -> _Matching:
     demands = problem.unicasts()
     matching = plan_unicast(
         problem.routes.periodic_network(problem.group_bytes),
-        list(demands.values()),
+        [ends for _, ends in demands],
         problem.relay_rule,
         **problem.search(8 * len(demands)),
     )
-    chunks = list(demands)
     if matching.start < 0:
-        raise Infeasible(unroutable(problem, *demands[chunks[matching.chunk]]))
+        raise Infeasible(unroutable(problem, *demands[matching.chunk][1]))
     return _Matching(
-        problem, matching.time_us, [Send(chunks[s.chunk], s.route) for s in matching.sends]
+        problem, matching.time_us, [Send(demands[s.chunk][0], s.route) for s in matching.sends]
     )
 
 

@@ -104,14 +104,14 @@ class PlanningProblem:
             [n for n, owner in enumerate(owners) if owner in allowed] for allowed in self.relay_rule
         ]
 
-    def unicasts(self) -> dict[int, tuple[int, int, int]]:
-        """Return source, destination and owner (for relay rules) of each chunk that moves."""
+    def unicasts(self) -> list[tuple[int, tuple[int, int, int]]]:
+        """Return chunks, and source, destination and owner (for relay rules) of each move."""
         scatters = self.collective.name == "scatter"
-        return {
-            chunk: (demand.source, dst, self.root_host_rank(dst) if scatters else demand.source)
+        return [
+            (chunk, (demand.source, dst, self.root_host_rank(dst) if scatters else demand.source))
             for chunk, demand in enumerate(demands_of(self.collective, self.chunks_per_rank))
-            for dst in demand.targets
-        }
+            for dst in sorted(demand.targets)
+        ]
 
     def root_host_rank(self, rank: int) -> int:
         """Return the rank of the root's host with the local rank that `rank` has on its host."""
@@ -131,7 +131,9 @@ class PlanningProblem:
     def _route_variants(self) -> Iterator[Routes]:
         network = self.routes.network
         single = symmetry = no_symmetry(network)
-        if not (self.collective.rooted or self.collective.name == "alltoall" or self.sketch.relays):
+        call = self.collective
+        unicast = call.rooted or call.name == "alltoall" or call.groups is not None
+        if not (unicast or self.sketch.relays):
             symmetry = rotation_symmetry(network)
         many = network.ranks > _MOST_PLANNED_RANKS
         for rotation in dict.fromkeys((symmetry,) if many else (single, symmetry)):

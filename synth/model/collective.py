@@ -35,16 +35,26 @@ COUNTED_PER_RANK = frozenset({"allgather", "reduce-scatter", "alltoall", "gather
 class Collective:
     """A collective over `ranks` ranks; `root` matters where there is one.
 
+    Attributes:
+        name: One of `COLLECTIVES`.
+        ranks: Ranks that run its programs.
+        root: The root's rank.
+        groups: An allgather in groups, all at once: ranks of each, and how far they are apart. The
+            whole buffer is then a group's, and ranks may pass on what another group sends.
+
     >>> Collective("allgather", 4).nchunks(2)
     8
+    >>> list(Collective("allgather", 8, groups=(2, 4)).members(5))
+    [1, 5]
 
     Raises:
-        InputError: the name is unknown, or root or ranks are out of range.
+        InputError: the name is unknown, or root, ranks or groups are out of range.
     """
 
     name: str
     ranks: int
     root: int = 0
+    groups: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no runtime could run."""
@@ -56,6 +66,21 @@ class Collective:
             raise InputError(f"{self.name} over {self.ranks} ranks: expected at least 2")
         if not 0 <= self.root < self.ranks:
             raise InputError(f"root {self.root}: expected a rank from 0 to {self.ranks - 1}")
+        if self.groups is not None:
+            size, stride = self.groups
+            if self.name != "allgather" or size < 2 or stride < 1 or self.ranks % (size * stride):
+                raise InputError(
+                    f"{self.name} in groups of {size} of {self.ranks} ranks, {stride} apart: "
+                    "expected an allgather, and groups that divide the ranks"
+                )
+
+    def members(self, rank: int) -> range:
+        """Return the ranks of the group of ``rank``: all where there are no groups."""
+        if self.groups is None:
+            return range(self.ranks)
+        size, stride = self.groups
+        first = rank - rank // stride % size * stride
+        return range(first, first + size * stride, stride)
 
     @property
     def reducing(self) -> bool:
@@ -69,7 +94,7 @@ class Collective:
 
     def nchunks(self, chunks_per_rank: int) -> int:
         """Return K, the chunks of the whole buffer (``nchunksperloop`` in MSCCL)."""
-        return self.ranks * chunks_per_rank
+        return len(self.members(0)) * chunks_per_rank
 
     def input_offset(self, chunk: int, rank: int, chunks_per_rank: int) -> int | None:
         """Return where in `rank`'s input `chunk` starts out (its own part of it), or None."""
@@ -95,6 +120,9 @@ class Collective:
             return chunk % c if chunk // c == rank else None
         if self.name in ("reduce", "gather"):
             return chunk if rank == self.root else None
+        if self.groups is not None:
+            owner, members = chunk // c, self.members(rank)
+            return members.index(owner) * c + chunk % c if owner in members else None
         return chunk
 
     def needs(self, chunk: int, rank: int, chunks_per_rank: int) -> bool:
@@ -103,8 +131,8 @@ class Collective:
 
     def inputs(self, rank: int, chunks_per_rank: int) -> Iterator[tuple[int, int]]:
         """Yield (offset, chunk number) of every chunk of `rank`'s input."""
-        c = chunks_per_rank
-        size = chunk_counts(self.name, self.nchunks(c), self.ranks, rank, self.root)[0]
+        c, ranks = chunks_per_rank, len(self.members(rank))
+        size = chunk_counts(self.name, self.nchunks(c), ranks, rank, self.root)[0]
         first = rank * c if self.name in ("allgather", "gather") else 0
         if self.name == "alltoall":
             first = rank * self.ranks * c
@@ -118,6 +146,10 @@ class Collective:
             for offset in range(size):
                 src, part = divmod(offset, c)
                 yield offset, (src * self.ranks + rank) * c + part
+            return
+        if self.groups is not None:
+            members = self.members(rank)
+            yield from ((at, members[at // c] * c + at % c) for at in range(self.nchunks(c)))
             return
         first = rank * c if self.name in ("reduce-scatter", "scatter") else 0
         yield from ((offset, first + offset) for offset in range(size))

@@ -34,6 +34,8 @@ def demands_of(collective: Collective, chunks_per_rank: int) -> list[Demand]:
         ends = [(rank, frozenset({root})) for rank in ranks]
     elif collective.name == "alltoall":
         ends = [(src, frozenset({dst})) for src in ranks for dst in ranks]
+    elif collective.groups is not None:
+        ends = [(rank, frozenset(collective.members(rank))) for rank in ranks]
     else:
         ends = [(rank, everyone) for rank in ranks]
     return [

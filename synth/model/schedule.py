@@ -160,4 +160,5 @@ class Schedule:
             split_send_recv=self.hints.split_send_recv,
             sends_first=self.hints.sends_first,
             shared=list(self.hints.shared_threadblocks),
+            groups=self.collective.groups or (0, 1),
         )

@@ -135,6 +135,8 @@ def _check(program: Program, hosts: int, in_place: bool, min_bytes: int, max_byt
             f"{program.collective}: MSCCL++ has no plans of it, only of {names}: none of its calls "
             "reaches one, and its executor takes both buffers from every rank"
         )
+    if program.group_size:
+        raise Infeasible(f"{program.name}: of groups, and MSCCL++ has no plans of them")
     if in_place and program.collective == "reduce-scatter":
         raise Infeasible(
             "reduce-scatter in place: MSCCL++ takes it for in place on rank 0 alone, so ranks "

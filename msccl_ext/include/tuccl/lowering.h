@@ -65,6 +65,7 @@ struct Schedule {
   bool sends_first = false;
   /// Thread blocks that do both even with `split_send_recv`.
   std::vector<SharedBlock> shared = {};
+  Groups groups = {};
 };
 
 /// What is wrong with a schedule in or out of place; empty if nothing is.

@@ -97,6 +97,22 @@ struct Gpu {
   bool operator==(const Gpu&) const;
 };
 
+/// Groups of ranks that make one call each, all at once: each of `size` ranks, which are `stride`
+/// apart. Ranks of other groups may pass on what those of a group send each other.
+struct Groups {
+  int size = 0;  ///< 0: all ranks are one group.
+  int stride = 1;
+
+  /// Ranks of a group where `all` call in groups.
+  int ranks(int all) const { return size > 0 ? size : all; }
+  /// Which of its group's ranks `rank` is.
+  int position(int rank) const { return size > 0 ? rank / stride % size : rank; }
+  /// The rank at a position of the group of `rank`.
+  int member(int rank, int at) const {
+    return size > 0 ? rank + (at - position(rank)) * stride : at;
+  }
+};
+
 /// What a file says beside its program, for the verifier to hold against a dialect.
 struct FileFacts {
   struct Ignored {
@@ -138,7 +154,10 @@ struct Program {
   std::vector<Gpu> gpus;
   std::string path;               ///< Where it was read from; empty if it was made here.
   std::optional<FileFacts> file;  ///< Set if it was read from a file.
+  int group_size = 0;             ///< Of an allgather of groups (Groups), else 0.
+  int group_stride = 1;
 
+  Groups groups() const { return {group_size, group_stride}; }
   bool operator==(const Program&) const;
 };
 
@@ -166,6 +185,9 @@ struct ChunkCounts {
   int output = 0;
 };
 ChunkCounts chunk_counts(Collective, int nchunks, int ngpus, int rank, int root);
+
+/// Whether a program is of one group, or an allgather of groups that its ranks are divided in.
+bool has_legal_groups(const Program&);
 
 /// `instances` copies of a program side by side, each on channels of its own: every chunk is cut in
 /// as many parts and copy j moves part j. Within a rank's share of a buffer the parts of one copy

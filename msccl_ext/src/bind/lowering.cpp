@@ -73,7 +73,8 @@ void bind_lowering(nb::module_& m) {
           [](Schedule* self, const std::vector<lowering::Row>& rows, Collective collective,
              int root, int ranks, int nchunks, int chunks_per_rank, std::vector<int> scratch,
              bool split_send_recv, bool sends_first,
-             const std::vector<std::tuple<int, int, int, int>>& shared) {
+             const std::vector<std::tuple<int, int, int, int>>& shared,
+             std::pair<int, int> groups) {
             new (self) Schedule{collective,
                                 root,
                                 ranks,
@@ -83,13 +84,16 @@ void bind_lowering(nb::module_& m) {
                                 std::move(scratch),
                                 split_send_recv,
                                 sends_first,
-                                {}};
+                                {},
+                                {groups.first, groups.second}};
             for (const auto& [channel, src, rank, dst] : shared)
               self->shared.push_back({channel, src, rank, dst});
           },
           unlocked, "rows"_a, nb::kw_only(), "collective"_a, "root"_a, "ranks"_a, "nchunks"_a,
           "chunks_per_rank"_a, "scratch"_a, "split_send_recv"_a, "sends_first"_a, "shared"_a,
-          "Each row: src, dst, src_at, dst_at, count, reduce, operand, channel.")
+          "groups"_a,
+          "Each row: src, dst, src_at, dst_at, count, reduce, operand, channel. `groups`: ranks of "
+          "a group, 0 for all, and how far they are apart.")
       .def("fault", &lowering::fault_of, unlocked, "in_place"_a,
            "What is wrong with them in or out of place; empty if nothing is.")
       .def_prop_ro("longest_chain", &lowering::longest_chain, unlocked,

@@ -198,6 +198,7 @@ class TableSource final : public ProgramSource {
   std::int64_t safe_bytes(const select::CandidateRecord& record, const Candidate& c) {
     const Program& p = *c.program;
     if (const auto why = illegal(c.knobs)) throw InputError(p.path + ": " + *why);
+    if (p.group_size > 0) throw InputError(p.path + ": of groups, not of a communicator");
     for (const bool in_place : {false, true}) {
       if ((c.placements >> (in_place ? 1 : 0) & 1) == 0) continue;
       if (!(in_place ? p.in_place : p.out_of_place))

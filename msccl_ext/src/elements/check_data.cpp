@@ -112,11 +112,12 @@ void CheckData::give_reduced(std::int64_t position, std::byte* at) const {
 
 /// Whose chunk must end at `chunk` of the receive buffer of `rank`.
 CheckData::Source CheckData::source(int rank, int chunk) const {
-  const int share = call_.program.nchunks / call_.program.ngpus;
+  const Groups groups = call_.program.groups();
+  const int share = call_.program.nchunks / groups.ranks(call_.program.ngpus);
   switch (call_.program.collective) {
     case Collective::kAllGather:
     case Collective::kGather:
-      return {chunk / share, chunk % share};
+      return {groups.member(rank, chunk / share), chunk % share};
     case Collective::kAllToAll:
       return {chunk / share, rank * share + chunk % share};
     case Collective::kBroadcast:

@@ -36,7 +36,9 @@ void check_ranks(const Program& p) {
   }
   const bool shares = p.collective != Collective::kAllReduce &&
                       p.collective != Collective::kBroadcast && p.collective != Collective::kReduce;
-  if (p.nchunks < 1 || (shares && p.nchunks % p.ngpus != 0))
+  if (!has_legal_groups(p))
+    throw InputError(name_of(p) + " is of groups that do not divide its gpus");
+  if (p.nchunks < 1 || (shares && p.nchunks % p.groups().ranks(p.ngpus) != 0))
     throw InputError(name_of(p) + " cuts the buffer into " + std::to_string(p.nchunks) +
                      " chunks, expected " +
                      (shares ? "a multiple of the ranks" : std::string("1 or more")));

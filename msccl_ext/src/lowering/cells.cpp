@@ -13,8 +13,9 @@ constexpr int kMostRanks = 8192;  // as in a simulated network
 }  // namespace
 
 std::array<std::int64_t, 3> buffer_sizes(const Schedule& schedule, int rank) {
+  const int ranks = schedule.groups.ranks(schedule.ranks);
   const ChunkCounts counts =
-      chunk_counts(schedule.collective, schedule.nchunks, schedule.ranks, rank, schedule.root);
+      chunk_counts(schedule.collective, schedule.nchunks, ranks, rank, schedule.root);
   return {counts.input, counts.output, schedule.scratch[rank]};
 }
 
@@ -22,6 +23,9 @@ std::string misfit_of(const Schedule& schedule) {
   const auto& scratch = schedule.scratch;
   if (schedule.ranks < 1 || schedule.ranks > kMostRanks)
     return std::to_string(schedule.ranks) + " ranks: expected 1 to " + std::to_string(kMostRanks);
+  if (schedule.groups.stride < 1)
+    return "groups of ranks " + std::to_string(schedule.groups.stride) +
+           " apart: expected 1 or more";
   if (static_cast<int>(scratch.size()) != schedule.ranks)
     return "scratch of " + std::to_string(scratch.size()) + " ranks: expected " +
            std::to_string(schedule.ranks);

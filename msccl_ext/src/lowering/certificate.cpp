@@ -152,6 +152,9 @@ class Memory {
         return rank * share + offset;
       case Collective::kAllToAll:
         return (offset / share * schedule_.ranks + rank) * share + offset % share;
+      case Collective::kAllGather:
+        if (schedule_.groups.size == 0) return offset;
+        return schedule_.groups.member(rank, offset / share) * share + offset % share;
       default:
         return offset;
     }

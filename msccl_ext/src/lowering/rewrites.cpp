@@ -50,7 +50,7 @@ void merge_runs(Schedule& schedule) {
 
 Address memory_in_place(const Schedule& schedule, int rank, Address at) {
   const Collective c = schedule.collective;
-  const int shift = rank * schedule.chunks_per_rank;
+  const int shift = schedule.groups.position(rank) * schedule.chunks_per_rank;
   if (at.buffer == Buffer::kScratch) return at;
   if (c == Collective::kReduceScatter || c == Collective::kScatter)
     return {Buffer::kInput, at.buffer == Buffer::kOutput ? at.offset + shift : at.offset};

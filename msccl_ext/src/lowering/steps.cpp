@@ -146,10 +146,13 @@ Program program_of(const Schedule& schedule, const Connections& connections, Blo
   program.ngpus = schedule.ranks;
   program.nchannels = std::max(1, static_cast<int>(channels.size()));
   program.nchunks = schedule.nchunks;
+  program.group_size = schedule.groups.size;
+  program.group_stride = schedule.groups.stride;
+  const int ranks = schedule.groups.ranks(schedule.ranks);
   for (int rank = 0; rank < schedule.ranks; ++rank) {
     for (Block& block : blocks[rank]) part_reductions(block.drafts);
     const ChunkCounts counts =
-        chunk_counts(schedule.collective, schedule.nchunks, schedule.ranks, rank, schedule.root);
+        chunk_counts(schedule.collective, schedule.nchunks, ranks, rank, schedule.root);
     Gpu& gpu = program.gpus.emplace_back(Gpu{rank, counts.input, counts.output, 0, {}});
     Writer(blocks[rank], connections.all, channels).write(gpu);
   }

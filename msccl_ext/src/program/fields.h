@@ -52,7 +52,10 @@ constexpr auto fields_of(const Program&) {
                "Largest whole array in bytes that it is for, None without a limit."),
       required("nthreads", &T::nthreads,
                "Threads of a thread block, 0 for the default of the runtime."),
-      required("gpus", &T::gpus, "What each rank does, by rank.")};
+      required("gpus", &T::gpus, "What each rank does, by rank."),
+      required("group_size", &T::group_size,
+               "Ranks of each group whose call it is, 0 where all ranks are one group."),
+      required("group_stride", &T::group_stride, "How far a group's ranks are apart.")};
 }
 
 }  // namespace tuccl

@@ -97,4 +97,10 @@ ChunkCounts chunk_counts(Collective collective, int nchunks, int ngpus, int rank
   return {};
 }
 
+bool has_legal_groups(const Program& p) {
+  if (p.group_size == 0) return true;
+  return p.collective == Collective::kAllGather && p.group_size > 1 && p.group_stride > 0 &&
+         p.ngpus % (std::int64_t{p.group_size} * p.group_stride) == 0;
+}
+
 }  // namespace tuccl

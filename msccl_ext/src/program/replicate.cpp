@@ -19,10 +19,11 @@ constexpr int kMostInstances = 1024;
 /// The run of chunks whose parts of one copy lie side by side: a rank's share of the whole buffer
 /// where the collective has such shares, else the whole buffer.
 int share_of(const Program& p) {
-  const ChunkCounts counts = chunk_counts(p.collective, p.nchunks, p.ngpus, 0, 0);
+  const int ranks = p.groups().ranks(p.ngpus);
+  const ChunkCounts counts = chunk_counts(p.collective, p.nchunks, ranks, 0, 0);
   const bool by_rank = counts.input != counts.output || p.collective == Collective::kAllToAll;
   const int chunks = std::max(1, p.nchunks);
-  return by_rank ? std::max(1, chunks / std::max(1, p.ngpus)) : chunks;
+  return by_rank ? std::max(1, chunks / std::max(1, ranks)) : chunks;
 }
 
 class Replicator {

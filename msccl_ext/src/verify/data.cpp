@@ -22,7 +22,8 @@ class Execution {
         p_(flow.program()),
         memory_(memory),
         out_(findings),
-        symbols_({p_.collective, p_.nchunks, memory.root(), p_.ngpus, 1, false, memory.form()},
+        symbols_({p_.collective, p_.nchunks, memory.root(), p_.ngpus, 1, false, memory.form(),
+                  p_.groups()},
                  findings) {
     for (int rank = 0; rank < p_.ngpus; ++rank) {
       first_.push_back(held_.size());

@@ -57,6 +57,11 @@ void check_collective(const Program& p, Dialect dialect, int root, Findings& out
     out.warning("not-intercepted", {},
                 "no call of " + std::string(to_string(dialect)) + " reaches a " + name +
                     " program: only tuccl's own executors run it");
+  constexpr const char* kGroups = "only tuccl's own executors run a program of groups";
+  if (p.group_size > 0 && dialect == Dialect::kExecutor)
+    out.warning("not-intercepted", {}, kGroups);
+  else if (p.group_size > 0)
+    out.error("dialect", {}, kGroups);
   if (p.file && p.collective == Collective::kReduceScatter) {
     const std::string right = fork ? "reduce_scatter" : "reducescatter";
     if (p.file->collective != right)

@@ -23,11 +23,12 @@ Memory::Memory(const Program& program, bool in_place, int root) : in_place_(in_p
 
 Memory::Rank Memory::lay_out(const Program& p, int rank) const {
   Rank r;
-  r.user = chunk_counts(p.collective, p.nchunks, p.ngpus, rank, root_);
+  const Groups groups = p.groups();
+  r.user = chunk_counts(p.collective, p.nchunks, groups.ranks(p.ngpus), rank, root_);
   r.extent[kIn] = r.user.input;
   r.extent[kOut] = r.user.output;
   r.extent[kScratch] = std::min(p.gpus[static_cast<std::size_t>(rank)].scratch_chunks, kReachable);
-  const int share = p.nchunks / p.ngpus;
+  const int share = p.nchunks / groups.ranks(p.ngpus);
   const bool at_root = rank == root_;
   if (in_place_) {
     switch (p.collective) {
@@ -36,7 +37,7 @@ Memory::Rank Memory::lay_out(const Program& p, int rank) const {
         r.extent[kIn] = r.extent[kOut] = p.nchunks;
         break;
       case Collective::kAllGather:
-        r.base[kIn] = rank * share;
+        r.base[kIn] = groups.position(rank) * share;
         break;
       case Collective::kReduceScatter:
         r.base[kOut] = rank * share;

@@ -52,10 +52,14 @@ class Shape {
       broken("limit", {}, "ngpus " + number(p_.ngpus) + ", expected 1 to 1024");
     else if (p_.nchunks < 1 || p_.nchunks > kMostOffset + 1)
       broken("chunks", {}, "nchunksperloop " + number(p_.nchunks) + ", expected 1 to 32768");
-    else if (shares && p_.nchunks % p_.ngpus != 0)
+    else if (!has_legal_groups(p_))
+      broken("groups", {},
+             "groups of " + number(p_.group_size) + " gpus, " + number(p_.group_stride) +
+                 " apart, expected an allgather whose " + number(p_.ngpus) + " gpus they divide");
+    else if (const int ranks = p_.groups().ranks(p_.ngpus); shares && p_.nchunks % ranks != 0)
       broken("chunks", {},
              "nchunksperloop " + number(p_.nchunks) + ", expected a multiple of the " +
-                 number(p_.ngpus) + " gpus for " + std::string(to_string(p_.collective)));
+                 number(ranks) + " gpus for " + std::string(to_string(p_.collective)));
     if (p_.nchannels < 1 || p_.nchannels > limits_.channels)
       broken("channel", {},
              "nchannels " + number(p_.nchannels) + ", expected 1 to " + number(limits_.channels) +

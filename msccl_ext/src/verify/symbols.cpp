@@ -4,7 +4,7 @@ namespace tuccl {
 
 Value Symbols::output(int call, int rank, int element) const {
   const Value chunk = expected_output(calls_.collective, calls_.nchunks, calls_.root, rank,
-                                      element / calls_.elements, sets_);
+                                      element / calls_.elements, sets_, calls_.groups);
   const int within = element % calls_.elements;
   return {number(call, static_cast<int>(chunk.chunk) * calls_.elements + within), chunk.ranks};
 }

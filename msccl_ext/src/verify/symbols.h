@@ -19,6 +19,7 @@ struct Calls {
   int elements = 1;
   bool several = false;  ///< Whether a report says of which call it is.
   std::string form = {};
+  Groups groups = {};
 };
 
 class Symbols {

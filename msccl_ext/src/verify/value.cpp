@@ -54,15 +54,15 @@ std::string RankSets::describe(std::uint32_t set) const {
 }
 
 Value expected_output(Collective collective, int nchunks, int root, int rank, int j,
-                      const RankSets& sets) {
-  const int share = nchunks / sets.ranks();
+                      const RankSets& sets, Groups groups) {
+  const int share = nchunks / groups.ranks(sets.ranks());
   const auto held = [&](int from, int chunk) {
     return Value{static_cast<std::uint32_t>(chunk), sets.single(from)};
   };
   switch (collective) {
     case Collective::kAllGather:
     case Collective::kGather:
-      return held(j / share, j % share);
+      return held(groups.member(rank, j / share), j % share);
     case Collective::kAllToAll:
       return held(j / share, rank * share + j % share);
     case Collective::kBroadcast:

@@ -56,6 +56,7 @@ class RankSets {
 
 /// What output chunk `j` of `rank` must hold when the collective is done on an array of `nchunks`:
 /// its chunk number in the contributing ranks' input, and those ranks.
-Value expected_output(Collective, int nchunks, int root, int rank, int j, const RankSets&);
+Value expected_output(Collective, int nchunks, int root, int rank, int j, const RankSets&,
+                      Groups groups);
 
 }  // namespace tuccl

@@ -170,7 +170,7 @@ class Reader {
     else
       facts_.absent.push_back("name");
     facts_.collective = a.text("coll");
-    program_.collective = a.named("coll", collective_word);
+    read_groups(a);
     program_.protocol = a.named("proto", from_word<Protocol>);
     program_.ngpus = a.integer("ngpus", 1, kMostGpus);
     program_.nchannels = a.integer("nchannels", 0, kMostInt);
@@ -191,6 +191,17 @@ class Reader {
     children(element, "gpu", [this](const XmlElement& e) { read_gpu(e); });
     std::stable_sort(program_.gpus.begin(), program_.gpus.end(),
                      [](const Gpu& x, const Gpu& y) { return x.id < y.id; });
+  }
+
+  /// MSCCL's runtimes know no collective of that name, so that none takes it for an allgather.
+  void read_groups(Attributes& a) {
+    if (facts_.collective == "allgather_of_groups") {
+      program_.collective = Collective::kAllGather;
+      program_.group_size = a.integer("groupsize", 2, kMostGpus);
+      program_.group_stride = a.integer("groupstride", 1, kMostGpus);
+    } else {
+      program_.collective = a.named("coll", collective_word);
+    }
   }
 
   void read_gpu(const XmlElement& element) {

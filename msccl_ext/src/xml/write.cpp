@@ -64,7 +64,13 @@ void write_head(std::string& out, const Program& p, Dialect dialect) {
   attribute(out, "nchannels", p.nchannels);
   attribute(out, "nchunksperloop", p.nchunks);
   attribute(out, "ngpus", p.ngpus);
-  attribute(out, "coll", collective_word(p.collective, dialect));
+  if (p.group_size > 0) {
+    attribute(out, "coll", "allgather_of_groups");
+    attribute(out, "groupsize", p.group_size);
+    attribute(out, "groupstride", p.group_stride);
+  } else {
+    attribute(out, "coll", collective_word(p.collective, dialect));
+  }
   attribute(out, "inplace", p.in_place);
   if (!fork) attribute(out, "outofplace", p.out_of_place);
   attribute(out, "minBytes", p.min_bytes.value_or(0));
@@ -114,6 +120,8 @@ void write_gpu(std::string& out, const Gpu& gpu) {
 
 std::string to_xml(const Program& program, Dialect dialect) {
   check_name(program.name);
+  if (program.group_size > 0 && dialect != Dialect::kExecutor)
+    throw InputError("only tuccl's own executors run a program of groups, expected executor");
   if (dialect == Dialect::kFork) check_fork(program);
   if (dialect == Dialect::kRccl) check_rccl(program);
   std::string out;
