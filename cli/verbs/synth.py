@@ -47,8 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--method",
         metavar="NAME",
         default="auto",
-        help="auto (default): the fastest of all methods at this size; or one by name, like "
-        "packing; taccl: a solver's, for a sketch's own costs (docs/reference/methods.md)",
+        help="auto (default): the fastest of all methods at this size, greedy for groups that call "
+        "at once, whose call -c names as KIND:allgather; or one by name, like packing; taccl: a "
+        "solver's, for a sketch's own costs (docs/reference/methods.md)",
     )
     parser.add_argument(
         "--chunks",
@@ -98,19 +99,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Synthesize, write the program and print what it is worth."""
     from tuccl.sketches import load_sketch
-    from tuccl.synth import Collective, Options, fork_scratch_bytes
+    from tuccl.synth import Options, fork_scratch_bytes
     from tuccl.tuning import synthesize
 
     topology = topology_of(args.topology)
     check_target(Path(args.output))
-    calls: list[Call] = []
-    if has_layout(args):
-        collective, calls = in_groups(args, topology)
-    else:
-        [name, *rest] = collectives_of(args.collective)
-        if rest:
-            raise InputError("-c: one collective at a time")
-        collective = Collective(name, topology.ranks, args.root)
+    collective, calls = call_of(args, topology)
     nbytes = size_of(args.size, topology.ranks)
     if args.chunks is not None and not 1 <= args.chunks <= 256:
         raise InputError(f"--chunks {args.chunks}: expected 1 to 256 chunks a rank")
@@ -176,8 +170,15 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def in_groups(args: argparse.Namespace, topology: Topology) -> tuple[Collective, list[Call]]:
-    """Return the call of all ranks that is those of a kind's groups, and these."""
+def call_of(args: argparse.Namespace, topology: Topology) -> tuple[Collective, list[Call]]:
+    """Return the call of all ranks, and the calls of groups that it is, if any."""
+    from tuccl.synth import Collective
+
+    if not has_layout(args):
+        [name, *others] = collectives_of(args.collective)
+        if others:
+            raise InputError("-c: one collective at a time")
+        return Collective(name, topology.ranks, args.root), []
     from tuccl.groups.bounds import kind_calls
     from tuccl.groups.relays import parent_call
 
