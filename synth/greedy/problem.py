@@ -132,8 +132,8 @@ class PlanningProblem:
         network = self.routes.network
         single = symmetry = no_symmetry(network)
         call = self.collective
-        unicast = call.rooted or call.name == "alltoall" or call.groups is not None
-        if not (unicast or self.sketch.relays):
+        unlike = call.rooted or call.name == "alltoall" or call.groups is not None
+        if not (unlike or self.sketch.relays):
             symmetry = rotation_symmetry(network)
         many = network.ranks > _MOST_PLANNED_RANKS
         for rotation in dict.fromkeys((symmetry,) if many else (single, symmetry)):
