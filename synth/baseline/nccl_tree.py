@@ -11,6 +11,7 @@ from tuccl.errors import Infeasible
 from tuccl.program import Gpu, Program, Step, ThreadBlock
 from tuccl.synth.baseline.nccl_chains import Chain, chains
 from tuccl.synth.model.collective import Collective
+from tuccl.synth.model.hierarchy import in_order_tree, mirror
 from tuccl.topology import Topology
 
 Move: TypeAlias = tuple[str, int, int, str]
@@ -117,12 +118,7 @@ def double_tree_parents(count: int, *, mirrored: bool) -> dict[int, int]:
     >>> double_tree_parents(4, mirrored=True)
     {2: 1, 1: 3, 0: 1}
     """
-    parents = {}
-    for node in range(1, count):
-        low = node & -node
-        parent = (node ^ low) | (low << 1)
-        parents[node] = parent if parent < count else node ^ low
+    parents = in_order_tree(count)
     if not mirrored:
         return parents
-    mirror = [count - 1 - n if count % 2 == 0 else (n + 1) % count for n in range(count)]
-    return {mirror[node]: mirror[parent] for node, parent in parents.items()}
+    return {mirror(node, count): mirror(parent, count) for node, parent in parents.items()}

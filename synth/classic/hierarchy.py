@@ -13,7 +13,7 @@ Sums are the same trees run backwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import pairwise
 
@@ -22,6 +22,7 @@ from tuccl.sketches.sketch import Sketch
 from tuccl.synth.classic.host_alltoall import host_alltoall
 from tuccl.synth.classic.host_links import HostLinks, Lane, lanes_of
 from tuccl.synth.classic.host_scatter import host_gather, host_scatter
+from tuccl.synth.classic.host_trees import host_trees
 from tuccl.synth.classic.local_routes import (
     host_path,
     host_tree,
@@ -88,10 +89,12 @@ def hierarchical3(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Sched
         )
     if name == "alltoall":
         return host_pair_alltoall(problem)
+    if name in ("broadcast", "reduce"):
+        return host_trees(problem)
     trace = Trace(problem.collective, problem.chunks_per_rank, "hierarchical3")
-    if name in _ON_LANES:
+    if name == "allreduce":
         lanes = _Lanes(trace, problem)
-        _ON_LANES[name](lanes)
+        _lane_allreduce(lanes)
         lanes.run()
     elif name in _OF_EQUAL_HOSTS:
         move = host_scatter if name == "scatter" else host_gather
@@ -255,7 +258,6 @@ class _Lanes(Rounds):
         self.sketch = problem.sketch
         self.reversed = reversed_sketch(problem.sketch)
         self.hosts = problem.sketch.nhosts
-        self.root = problem.collective.root
         self.lanes = lanes_of(problem.sketch)
         parts = segments(range(problem.nchunks), len(self.lanes))
         self.shares = list(zip(self.lanes, parts, strict=False))
@@ -281,14 +283,6 @@ class _Lanes(Rounds):
             self.add(when, chunks, dst, [src])
         else:
             self.send(when, chunks, src, dst)
-
-    def segments(self, chunks: range) -> list[range]:
-        """Return `chunks` in segments that pass down a lane one behind the other."""
-        lane = self.lanes[0]
-        links = ((lane.exits[h], lane.entries[(h + 1) % self.hosts]) for h in range(self.hosts))
-        nbytes = self.chunk_bytes * len(chunks)
-        count = segment_count(self.hosts + 1, nbytes, *slowest(self.sketch, links))
-        return segments(chunks, count)
 
 
 def _lane_allreduce(lanes: _Lanes) -> None:
@@ -330,42 +324,3 @@ def _go_round(lanes: _Lanes, lane: Lane, start: int, chunks: range, block: int) 
         lanes.spread_from(done + step, lane.entries[host], chunks)
         if step < hosts - 1:
             lanes.cross(done + step, lane, host, chunks, adding=False)
-
-
-def _lane_broadcast(lanes: _Lanes) -> None:
-    """Deal the buffer out to the lanes; each passes its share on and spreads it everywhere."""
-    root, home = lanes.root, lanes.sketch.hosts[lanes.root]
-    for lane, share in lanes.shares:
-        first = lane.exits[home]
-        tree = _host_edges(lanes.sketch, first)
-        parents = {edge.parent for edge in tree}
-        tree = [edge for edge in tree if edge.child != root or root in parents]
-        for start, chunks in enumerate(lanes.segments(share)):
-            lanes.walk(start, chunks, host_path(lanes.sketch, root, first))
-            lanes.spread(start, chunks, tree)
-            lanes.send(start + 1, chunks, first, lane.entries[(home + 1) % lanes.hosts])
-            for step in range(1, lanes.hosts):
-                host = (home + step) % lanes.hosts
-                if step > 1:
-                    lanes.cross(start + step, lane, (host - 1) % lanes.hosts, chunks, adding=False)
-                lanes.spread_from(start + step + 1, lane.entries[host], chunks)
-
-
-def _lane_reduce(lanes: _Lanes) -> None:
-    """Sum each lane's share from host to host, the root's last, and bring it to the root."""
-    home = lanes.sketch.hosts[lanes.root]
-    for lane, share in lanes.shares:
-        for start, chunks in enumerate(lanes.segments(share)):
-            done = lanes.collect_on(start, lane.entries, chunks)
-            for step in range(lanes.hosts - 1):
-                host = (home + 1 + step) % lanes.hosts
-                lanes.cross(done + step, lane, host, chunks, adding=True)
-            path = host_path(lanes.sketch, lane.entries[home], lanes.root)
-            lanes.walk(done + lanes.hosts - 1, chunks, path)
-
-
-_ON_LANES: Mapping[str, Callable[[_Lanes], None]] = {
-    "allreduce": _lane_allreduce,
-    "broadcast": _lane_broadcast,
-    "reduce": _lane_reduce,
-}

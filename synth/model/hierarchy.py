@@ -40,6 +40,51 @@ def compose_tree(
         yield from reached((crossing, *inside(crossing[1])))
 
 
+def in_order_tree(count: int) -> dict[int, int]:
+    """Return the parent of each node but 0, which has one child; others have two at most.
+
+    Odd nodes are leaves. The tree is that of NCCL's trees.cc.
+
+    >>> in_order_tree(6)
+    {1: 2, 2: 4, 3: 2, 4: 0, 5: 4}
+    """
+    parents = {}
+    for node in range(1, count):
+        low = node & -node
+        parent = (node ^ low) | (low << 1)
+        parents[node] = parent if parent < count else node ^ low
+    return parents
+
+
+def mirror(node: int, count: int) -> int:
+    """Return the node in whose place `node` is in the other of two trees: leaves are inside."""
+    return count - 1 - node if count % 2 == 0 else (node + 1) % count
+
+
+def complementary_trees(count: int) -> list[list[Pair]]:
+    """Return the edges (parent, child) of two trees from node 0, parents first.
+
+    Node 0 has one child in each. No other node has children in both.
+
+    >>> complementary_trees(4)
+    [[(0, 2), (2, 1), (2, 3)], [(0, 3), (3, 1), (3, 2)]]
+
+    Notes:
+        Sanders, Speck, Träff 2009 (two-tree broadcast).
+    """
+    trees = [in_order_tree(count)]
+    place = [0, *(1 + mirror(node, count - 1) for node in range(count - 1))]
+    trees.append({place[node]: place[parent] for node, parent in trees[0].items()})
+
+    def depth(parents: dict[int, int], node: int) -> int:
+        return 1 + depth(parents, parents[node]) if node else 0
+
+    return [
+        sorted(((p, node) for node, p in tree.items()), key=lambda e: (depth(tree, e[1]), e))
+        for tree in trees
+    ]
+
+
 @dataclass(frozen=True)
 class EqualGroups:
     """Hosts (or blocks of ranks) with equally many ranks and the same links inside.
