@@ -20,6 +20,8 @@ from tuccl.synth.model.trace import Trace
 _MOST_SPLIT = 16
 # A hop between hosts is into the sender's buffer, over the network, and out of the receiver's.
 _STAGES_PER_HOP = 3
+# Latencies of a link inside a host that a hop there takes, with the copy on the rank between.
+_HOP_LATENCIES = 12
 
 
 def host_trees(problem: Problem) -> Schedule:
@@ -40,18 +42,21 @@ def host_trees(problem: Problem) -> Schedule:
     summing, root = problem.collective.reducing, problem.collective.root
     sketch = reversed_sketch(problem.sketch) if summing else problem.sketch
     run = rounds.collect if summing else rounds.spread
-    split = len(sketch.ranks_of(sketch.hosts[root])) <= _MOST_SPLIT
+    split = sketch.nhosts > 2 and len(sketch.ranks_of(sketch.hosts[root])) <= _MOST_SPLIT
     lanes = lanes_of(sketch)
     for lane, share in zip(lanes, segments(range(problem.nchunks), len(lanes)), strict=False):
         trees = _crossings(sketch, lane, root)
         parts = segments(share, len(trees))
         for number, (crossings, part) in enumerate(zip(trees, parts, strict=False)):
             channel = number if split else 0
-            turns = _turns(sketch, root, lane, crossings, channel)
-            hops = max(edge.round for edge in turns[0]) // 2
+            relays = _relays(sketch, root, lane, problem.chunk_bytes * len(share))
+            turns = [_tree(sketch, root, relay, crossings, channel) for relay in relays]
             alpha, beta = slowest(sketch, crossings)
-            pieces = _segments(part, problem.chunk_bytes, hops, alpha, len(trees) * beta)
-            for start, chunks in enumerate(pieces):
+            hops = len(crossings).bit_length() if len(trees) > 1 else len(crossings)
+            nbytes = problem.chunk_bytes * len(part) * len(trees)
+            count = segment_count(_STAGES_PER_HOP * hops, nbytes, alpha, beta)
+            size = max(1, len(part) // count)
+            for start, chunks in enumerate(segments(part, -(-len(part) // size))):
                 run(start, chunks, turns[start % len(turns)])
     rounds.run()
     return trace.schedule(LoweringHints(split_send_recv=split))
@@ -60,7 +65,7 @@ def host_trees(problem: Problem) -> Schedule:
 def _crossings(sketch: Sketch, lane: Lane, root: int) -> list[list[Pair]]:
     """Return the links between hosts of a lane's two trees, or of a chain where they lack one."""
     home, hosts = sketch.hosts[root], sketch.nhosts
-    for shape in (complementary_trees(hosts), [list(pairwise(range(hosts)))]):
+    for shape in (complementary_trees(hosts)[: hosts - 1], [list(pairwise(range(hosts)))]):
         trees = [
             [(lane.exits[(home + a) % hosts], lane.entries[(home + b) % hosts]) for a, b in edges]
             for edges in shape
@@ -70,40 +75,36 @@ def _crossings(sketch: Sketch, lane: Lane, root: int) -> list[list[Pair]]:
     return trees
 
 
-def _turns(
-    sketch: Sketch, root: int, lane: Lane, crossings: list[Pair], channel: int
-) -> list[Tree]:
-    """Return the trees over all ranks that a lane's segments take in turn.
+def _relays(sketch: Sketch, root: int, lane: Lane, nbytes: float) -> list[int]:
+    """Return the ranks to which the root sends a lane's segments, `nbytes` in all, in turn.
 
-    The root sends each chunk to one rank of its host, which hands it to the others: on the root's
-    own lane, to each rank in turn. Sums of a host are complete before those of others arrive.
+    They hand them to the rest of the host. On its own lane the root is its own relay if that takes
+    it less time than another hop.
     """
-    home = sketch.hosts[root]
-    beside = [rank for rank in sketch.ranks_of(home) if rank != root] or [root]
-    first = lane.exits[home]
-
-    def tree(relay: int) -> Tree:
-        path = host_path(sketch, root, relay)
-
-        def inside(rank: int) -> list[Pair]:
-            edges = [(a, b) for a, b, _ in host_tree(sketch, relay if rank == root else rank)]
-            if rank != root:
-                return edges
-            return [*pairwise(path), *(edge for edge in edges if edge[1] not in path)]
-
-        return [
-            TreeEdge(2 * depth + (sketch.hosts[a] == sketch.hosts[b]), a, b, channel)
-            for depth, a, b in compose_tree(root, inside, crossings)
-        ]
-
-    return [tree(relay) for relay in (beside if first == root else [first])]
+    first = lane.exits[sketch.hosts[root]]
+    beside = [rank for rank in sketch.ranks_of(sketch.hosts[root]) if rank != root]
+    if first != root or not beside:
+        return [first]
+    alpha, beta = slowest(sketch, ((root, rank) for rank in beside))
+    return beside if (len(beside) - 1) * nbytes * beta > _HOP_LATENCIES * alpha else [root]
 
 
-def _segments(
-    chunks: range, chunk_bytes: float, hops: int, alpha: float, beta: float
-) -> list[range]:
-    """Return `chunks` in equal segments that follow one another down a tree."""
-    nbytes = chunk_bytes * len(chunks)
-    count = segment_count(_STAGES_PER_HOP * hops, nbytes, alpha / _STAGES_PER_HOP, beta)
-    size = max(1, len(chunks) // count)
-    return segments(chunks, -(-len(chunks) // size))
+def _tree(sketch: Sketch, root: int, relay: int, crossings: list[Pair], channel: int) -> Tree:
+    """Return the tree from the root over its host, by way of a relay, and over the other hosts.
+
+    Rounds count up to 0 at the leaves: of what waits for a link, that with most hops to come goes
+    first, and sums begin at once.
+    """
+    path = host_path(sketch, root, relay)
+
+    def inside(rank: int) -> list[Pair]:
+        edges = [(a, b) for a, b, _ in host_tree(sketch, relay if rank == root else rank)]
+        if rank != root:
+            return edges
+        return [*pairwise(path), *(edge for edge in edges if edge[1] not in path)]
+
+    edges = [edge[1:] for edge in compose_tree(root, inside, crossings)]
+    height = dict.fromkeys(range(sketch.ranks), 0)
+    for parent, child in reversed(edges):
+        height[parent] = max(height[parent], height[child] + 1)
+    return [TreeEdge(-height[child], parent, child, channel) for parent, child in edges]
