@@ -4,8 +4,9 @@ The links between hosts are slow and few, so every chunk crosses to each other h
 there. Methods differ in the tree inside a host (shallow, or a ring) and in the path between hosts:
 
 - `hierarchical2`: shallow trees; from the owner's host straight to each other host.
-- `hierarchical3`: shallow trees; from host to host, on a lane for each NIC. What differs by rank
-  (alltoall, scatter, gather) goes from one rank of a host, in turn, to its rail's on another.
+- `hierarchical3`: shallow trees; from host to host, on a lane for each NIC (a broadcast or reduce
+  on two trees of hosts). What differs by rank (alltoall, scatter, gather) goes from one rank of a
+  host, in turn, to its rail's on another.
 - `hierarchical_rings`: rings; straight from the owner to its local rank on each other host.
 
 Sums are the same trees run backwards.

@@ -90,7 +90,7 @@ def _relays(sketch: Sketch, root: int, lane: Lane, nbytes: float) -> list[int]:
 
 
 def _tree(sketch: Sketch, root: int, relay: int, crossings: list[Pair], channel: int) -> Tree:
-    """Return the tree from the root over its host, by way of a relay, and over the other hosts.
+    """Return the tree from the root over its host, through a relay, and over the other hosts.
 
     Rounds count up to 0 at the leaves: of what waits for a link, that with most hops to come goes
     first, and sums begin at once.

@@ -81,17 +81,18 @@ def test_hosts_that_are_joined_in_a_ring_pass_on_in_a_chain(
     assert longest_chain(schedule) >= 5
 
 
+@pytest.mark.parametrize("name", ["broadcast", "reduce"])
 @pytest.mark.parametrize("profile", ["ndv2", "dgx-2", "ndv4"])
-def test_hosts_with_fewer_nics_than_gpus_fit_their_sms(profile: str) -> None:
+def test_hosts_with_fewer_nics_than_gpus_fit_their_sms(profile: str, name: str) -> None:
     t = join(load_profile(profile), 5)
-    for name in ("broadcast", "reduce"):
-        found = synthesize(t, name, 64 << 20, method="hierarchical3", channels=1)
-        assert found.best.program.threadblocks <= 80
-        assert found.best.hops <= 10
+    problem = Problem(Collective(name, t.ranks, 1), rails(t), 1, 64 << 20, t)
+    schedule = make_schedule(problem, "hierarchical3")
+    assert lower(schedule).threadblocks <= 80
+    assert longest_chain(schedule) <= 10
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "share"), [("broadcast", 0.4), ("reduce", 0.35)])
+@pytest.mark.parametrize(("name", "share"), [("broadcast", 0.4), ("reduce", 0.36)])
 def test_1024_gpus_reach_a_good_part_of_the_bound_at_64_mib(name: str, share: float) -> None:
     t = join(load_profile("dgx-h100"), 128)
     best = synthesize(t, name, 64 << 20, channels=1).best
