@@ -62,8 +62,7 @@ def reversed_sketch(sketch: Sketch) -> Sketch:
         (replace(link, src=link.dst, dst=link.src, nics=link.nics[::-1]) for link in sketch.links),
         key=lambda link: (link.src, link.dst),
     )
-    turned = replace(sketch, links=tuple(links), relays={})
-    return sketch if turned == sketch else turned  # one object: caches then compare no links
+    return replace(sketch, links=tuple(links), relays={})
 
 
 @lru_cache(maxsize=65536)
