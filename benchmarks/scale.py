@@ -27,7 +27,7 @@ from tuccl.topology import Topology, join, load_profile
 from tuccl.tuning import synthesize
 
 _NBYTES = 4 << 30
-# Seconds and GiB that issue 32 sets for one program, by GPUs: of other collectives, of an alltoall.
+# Seconds and GiB that one program is to take, by GPUs: of other collectives, of an alltoall.
 _MARKS = {64: (1, 1, 2), 512: (5, 20, 4), 1024: (10, 60, 6)}
 _METHODS = {"alltoall": "hierarchical2"}
 _MOST_RAILS = 960  # GPUs on hosts of 8 beyond which hierarchical2 has more peers than blocks

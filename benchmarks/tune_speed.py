@@ -51,7 +51,7 @@ _PARTS = {
         "tuning.studies.study.Studies.study",
     ),
 }
-# Of issue 15's profile, for allreduce of 64K:16M:x16 before any of it was made faster.
+# Of the first profile, for allreduce of 64K:16M:x16 before any of it was made faster.
 _BEFORE = {"synthesis": 44.0, "lowering": 21.0, "simulation": 17.0}
 
 

@@ -61,7 +61,7 @@ std::string place_in_job(const LoadedTable& loaded, std::uint64_t communicator) 
 std::vector<int> members_of(const std::vector<std::optional<std::string>>& places,
                             const select::JobTables& job) {
   std::vector<std::pair<int, int>> ranks;  // rank of the communicator, rank of the job
-  std::vector<std::pair<int, select::GpuPlace>> gpus;
+  std::map<int, select::GpuPlace> gpus;    // by rank of the job
   for (std::size_t i = 0; i < places.size(); ++i) {
     const std::string who = "rank " + std::to_string(i);
     if (!places[i]) throw InputError(who + " does not answer");
@@ -74,7 +74,7 @@ std::vector<int> members_of(const std::vector<std::optional<std::string>>& place
       throw InputError(who + ": " + (places[i]->empty() ? "holds no job's tables" : *places[i]));
     if (sha256 != hex(job.sha256())) throw InputError(who + " holds another job's tables");
     ranks.push_back(one);
-    gpus.emplace_back(one.second, std::move(gpu));
+    gpus.emplace(one.second, std::move(gpu));
   }
   const bool ordered = std::ranges::all_of(ranks, [](const auto& one) { return one.first >= 0; });
   std::ranges::sort(ranks, {},

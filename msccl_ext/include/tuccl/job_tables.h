@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "tuccl/table.h"
@@ -71,7 +70,7 @@ int rank_in_job(const JobTables& job, const std::string& path);
 
 /// Throws InputError where ranks do not run on the GPUs that the job has for them, as far as that
 /// is known: where those of one host are on two of the job's, or a GPU has another address.
-void check_places(const JobTables& job, const std::vector<std::pair<int, GpuPlace>>& ranks);
+void check_places(const JobTables& job, const std::map<int, GpuPlace>& ranks);
 
 /// "0 4": ranks as people read them.
 std::string listed(const std::vector<int>& ranks);

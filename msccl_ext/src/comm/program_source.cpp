@@ -126,7 +126,7 @@ class TableSource final : public ProgramSource {
   std::vector<int> members_in(const std::vector<std::string>& texts,
                               const select::JobTables& job) const {
     std::vector<int> out(texts.size(), -1);
-    std::vector<std::pair<int, select::GpuPlace>> gpus;
+    std::map<int, select::GpuPlace> gpus;
     for (const std::string& text : texts) {
       std::istringstream words(text.substr(text.find(' ')));
       std::size_t at = 0;
@@ -136,7 +136,7 @@ class TableSource final : public ProgramSource {
       if (std::ranges::find(out, member) != out.end())
         throw InputError(given_ + ": two ranks are rank " + std::to_string(member) + " of the job");
       out.at(at) = member;
-      gpus.emplace_back(member, std::move(gpu));
+      gpus.emplace(member, std::move(gpu));
     }
     select::check_places(job, gpus);
     return out;

@@ -118,7 +118,7 @@ int rank_in_job(const JobTables& job, const std::string& path) {
   return *rank;
 }
 
-void check_places(const JobTables& job, const std::vector<std::pair<int, GpuPlace>>& ranks) {
+void check_places(const JobTables& job, const std::map<int, GpuPlace>& ranks) {
   const std::string remedy = "; start ranks in the order of the job's GPUs, or tune for these";
   std::map<std::string, int> hosts;  // A rank of each.
   for (const auto& [rank, place] : ranks) {
