@@ -93,6 +93,8 @@ def joint_bound(topology: Topology, calls: Sequence[Call], *, relays: bool = Fal
 
 def bound_between_members(topology: Topology, calls: Sequence[Call]) -> JointBound:
     """Return `joint_bound` without relays, infinite where no links between members join them."""
+    for call in calls:
+        Collective(call.collective, len(call.members))  # raises what is wrong with the call
     try:
         return joint_bound(topology, calls)
     except InputError:

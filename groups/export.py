@@ -227,6 +227,12 @@ def _export_plans(
                 ],
             )
             notes += [f"{entry.table}: {note}" for note in left_out]
+            if entry.checksum in by_shape and lookup.ranks < job.groups.ranks:
+                notes.append(
+                    f"{entry.kind}: plans run on every communicator of {lookup.ranks} ranks, "
+                    f"{each} on a host: the job must make no others, as Megatron's embedding "
+                    "groups of 2"
+                )
     notes += _adapter_notes(job)
     return export_plans(list(made.values()), path, job.groups.ranks, notes)
 

@@ -50,6 +50,9 @@ def join(
     if not 1 <= nodes <= 1024:
         raise InputError(f"nodes {nodes}: expected 1 to 1024 hosts")
     names = [f"n{number}" for number in range(nodes)]
+    if nodes > 1:  # other hosts may have other addresses
+        bare = tuple(msgspec.structs.replace(part, busid=None) for part in node.nodes)
+        node = msgspec.structs.replace(node, nodes=bare)
     return join_hosts([node] * nodes, names, fabric, up_gbs, down_gbs)[0]
 
 

@@ -319,7 +319,7 @@ def _check_busid(node: Node, where: str) -> None:
         return
     if node.kind != "gpu":
         raise InputError(f"{where}.busid: a {node.kind} has none; only a gpu has one")
-    if not BUSID.fullmatch(node.busid):
+    if not BUSID.fullmatch(node.busid) or re.match("0[0-9a-f]{4,7}:", node.busid):
         raise InputError(
             f"{where}.busid: {quoted(node.busid)}; expected an address like 0000:3b:00.0"
         )

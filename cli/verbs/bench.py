@@ -166,6 +166,8 @@ def bench_groups(args: argparse.Namespace) -> int:
             )
         as_plan = args.dialect == "mscclpp"
         program, knobs = checked_program(args, collective, plans=as_plan)
+        if program.group_size:
+            raise InputError(f"{args.files[0]}: is a call of all groups; time it without --layout")
         for kind, _ in times.calls:
             if any(len(group) != program.ngpus for group in kind.groups):
                 raise InputError(

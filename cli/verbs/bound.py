@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--relays",
         action="store_true",
         help="with groups: also print the least time where GPUs pass on what other groups send; "
-        "no NCCL or MSCCL program reaches it",
+        "programs of NCCL and MSCCL have no such relays",
     )
     add_json(parser)
 
@@ -125,7 +125,7 @@ def print_joint(args: argparse.Namespace, topology: Topology) -> int:
     totals = {"at once": "joint_us"}
     if args.relays:
         totals["with relays"] = "relays_us"
-        print("# with relays through non-members; no NCCL or MSCCL program reaches it")
+        print("# with relays through non-members, which programs of NCCL and MSCCL do not have")
     rules = ["alone", "cut", "hosts", "flow"]
     table = [
         [

@@ -185,6 +185,7 @@ def test_groups_that_are_not_numbered_host_by_host_spoil_the_shapes_that_their_r
 def test_the_adapter_that_mscclpp_would_take_is_said(job: JobTables, tmp_path: Path) -> None:
     notes = export_job(job, "mscclpp", tmp_path / "out").notes
     assert [n.split(":")[0] for n in notes if "MSCCLPP_HCA_DEVICES" in n] == ["dp"]
+    assert "dp" in [n.split(":")[0] for n in notes if "the job must make no others" in n]
 
 
 def test_what_cannot_be_exported_writes_nothing(

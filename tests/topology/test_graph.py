@@ -56,6 +56,7 @@ def test_properties_follow_the_ranks() -> None:
         ((A, B, Node("r", "pcie", port_gbs=1.0)), (AB,), (), "$.nodes[2].port_gbs", "only a nic"),
         ((A, B, Node("r", "pcie", busid="0:1")), (AB,), (), "$.nodes[2].busid", "only a gpu"),
         ((A, Node("b", "gpu", busid="3b:00.0")), (AB,), (), "$.nodes[1].busid", "0000:3b:00.0"),
+        ((A, Node("b", "gpu", busid="00000000:3b:00.0")), (AB,), (), "$.nodes[1].busid", "3b"),
         ((A, B), (AB,), (FixedRoute("a", "r", ()),), "$.routes[0].dst", "no GPU"),
         ((A, B, R), (AR, RB), (FixedRoute("a", "b", ()),), "$.routes[0].via", "no link"),
         ((A, B, R), (AB, AR), (FixedRoute("a", "b", ("r",)),), "$.routes[0].via", "no link"),

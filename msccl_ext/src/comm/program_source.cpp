@@ -11,7 +11,6 @@
 #include "agree/sha256.h"
 #include "comm/together.h"
 #include "exec/rank_program.h"
-#include "select/gpu_place.h"
 #include "support/environment.h"
 #include "tuccl/agreement.h"
 #include "tuccl/job_tables.h"
@@ -111,34 +110,27 @@ class TableSource final : public ProgramSource {
       const int own = !members_.empty()       ? members_[static_cast<std::size_t>(rank)]
                       : ranks == job->ranks() ? rank
                                               : select::rank_in_job(*job, given_);
-      const select::GpuPlace gpu = select::gpu_place();
-      return tuccl::hex(job->sha256()) + " " + std::to_string(rank) + " " + std::to_string(own) +
-             " " + gpu.host + " " + gpu.busid;
+      return tuccl::hex(job->sha256()) + " " + std::to_string(rank) + " " + std::to_string(own);
     });
     const std::string first = texts[0].substr(0, texts[0].find(' '));
     for (const std::string& text : texts)
       if (text.substr(0, text.find(' ')) != first)
         throw InputError("the ranks hold different jobs' tables; give every host the same ones");
-    if (job) members_ = members_in(texts, *job);
+    if (job) members_ = members_in(texts);
     return job;
   }
 
-  std::vector<int> members_in(const std::vector<std::string>& texts,
-                              const select::JobTables& job) const {
+  std::vector<int> members_in(const std::vector<std::string>& texts) const {
     std::vector<int> out(texts.size(), -1);
-    std::map<int, select::GpuPlace> gpus;
     for (const std::string& text : texts) {
       std::istringstream words(text.substr(text.find(' ')));
       std::size_t at = 0;
       int member = -1;
-      select::GpuPlace gpu;
-      words >> at >> member >> gpu.host >> gpu.busid;
+      words >> at >> member;
       if (std::ranges::find(out, member) != out.end())
         throw InputError(given_ + ": two ranks are rank " + std::to_string(member) + " of the job");
       out.at(at) = member;
-      gpus.emplace(member, std::move(gpu));
     }
-    select::check_places(job, gpus);
     return out;
   }
 

@@ -102,12 +102,19 @@ class Pricing {
     }
   }
 
+  bool reaches_switch(int member, int place) const {
+    const int route = network_.find(member, place);
+    if (route < 0) return false;
+    const std::vector<int>& path = network_.routes()[route].resources;
+    return !path.empty() && network_.resources()[path.front()].kind == "nvls";
+  }
+
   /// A load that the switch reduces crosses all GPUs' links to it and the own one back; a store
   /// that it multicasts, the reverse.
   void price_multicast(PricedMove& out, int rank, const Move& move) {
     const int member = members_[rank];
     const int place = network_.ranks() / 3 + 2 * member;  // of the switch's ranks in nvls_network
-    if (network_.ranks() < 3 * static_cast<int>(kernels_.ranks.size()))
+    if (!reaches_switch(member, place) || !reaches_switch(member, place + 1))
       throw InputError("switch channels: the network has no NVLink switch that reduces");
     out.start_us += machine_.nvls_us;
     const bool loads = move.sources.size() > 1;
