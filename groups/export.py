@@ -165,7 +165,7 @@ def _export_shapes(
         uneven = dialect == "ncclx" and shape[0] % shape[1]
         return "whose tuner wants as many ranks on each host" if uneven else None
 
-    shared, notes = _shared(
+    shared, notes = _by_shape(
         shapes,
         lambda entry: csv_lines(tables[entry].lookup),
         refusal,
@@ -196,7 +196,7 @@ def _export_plans(
             return "since a rank has other places in some of them"
         return None
 
-    shared, notes = _shared(
+    shared, notes = _by_shape(
         shapes,
         lambda entry: entry.checksum,
         refusal,
@@ -264,7 +264,7 @@ def _adapter_notes(job: JobTables) -> Iterator[str]:
                 break
 
 
-def _shared(
+def _by_shape(
     shapes: Mapping[_Shape, Sequence[_Group]],
     choice: Callable[[JobEntry], object],
     refusal: Callable[[_Shape, Sequence[_Group]], str | None],

@@ -81,11 +81,11 @@ Profile::Profile(std::uint64_t communicator, int nodes, int ranks, int rank, abi
       ranks_(ranks) {
   profiled_rank = own_;
   LoadedTable loaded = loaded_table();
-  if (loaded.table && is_for(*loaded.table, nodes, ranks))
-    own_->time_by(std::move(loaded.table), loaded.folder);
-  else if (!loaded.job)
-    return;
+  const bool fits = loaded.table && is_for(*loaded.table, nodes, ranks);
+  if (!fits && !loaded.job) return;
   timed_ = std::make_unique<Timed[]>(kTimed);
+  if (!fits) return;  // of a job's tables the tuner says which
+  own_->time_by(std::move(loaded.table), loaded.folder);
   log_.inform("profiler: table " + loaded.folder + ", " + std::to_string(ranks) + " ranks");
 }
 

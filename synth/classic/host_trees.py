@@ -47,9 +47,9 @@ def host_trees(problem: Problem) -> Schedule:
     for lane, share in zip(lanes, segments(range(problem.nchunks), len(lanes)), strict=False):
         trees = _crossings(sketch, lane, root)
         parts = segments(share, len(trees))
+        relays = _relays(sketch, root, lane, problem.chunk_bytes * len(share))
         for number, (crossings, part) in enumerate(zip(trees, parts, strict=False)):
             channel = number if split else 0
-            relays = _relays(sketch, root, lane, problem.chunk_bytes * len(share))
             turns = [_tree(sketch, root, relay, crossings, channel) for relay in relays]
             alpha, beta = slowest(sketch, crossings)
             hops = len(crossings).bit_length() if len(trees) > 1 else len(crossings)

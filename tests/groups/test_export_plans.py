@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from tests.runtime.table.test_export_mscclpp import (
     mscclpp,  # noqa: F401 - a fixture
     plans_of,
     request,
+    run_script,
 )
 from tests.test_layers import imported
 from tests.torch_backend.conftest import machine, write_table
@@ -116,15 +116,7 @@ def test_a_process_registers_its_groups_and_requests_get_plans_by_shape(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    script = tmp_path / "train.py"
-    script.write_text("import tuccl_plans\n")
-    monkeypatch.syspath_prepend(str(plans))
-    monkeypatch.delitem(sys.modules, "tuccl_plans", raising=False)
-    for name, value in (("RANK", 6), ("WORLD_SIZE", 8), ("LOCAL_WORLD_SIZE", 4)):
-        monkeypatch.setenv(name, str(value))
-    monkeypatch.setattr(sys, "argv", ["tuccl_plans", "--sums-only", str(script)])
-    module = loaded(plans)
-    module.main()
+    module = run_script(plans, tmp_path, monkeypatch, "import tuccl_plans\n", (6, 8, 4))
     ranks = {each.plan.name: each.plan.rank for each in mscclpp.added}
     algorithms: dict[str, dict[str, Any]] = {}
     for each in mscclpp.added:

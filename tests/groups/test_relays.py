@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import chain, combinations, permutations
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Tuccl
-from tests.groups.test_joint_flow import GIB, flow, small_calls, small_machine, star
+from tests.groups.test_joint_flow import GIB, flow, small_flow, star
 from tuccl.errors import InputError
 from tuccl.groups import joint_flow as module
 from tuccl.groups.bounds import joint_bound, kind_calls
@@ -142,13 +141,9 @@ def least_ns_by_cuts(topology: Topology, calls: list[Call]) -> float:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_flows_with_relays_need_as_long_as_all_cuts_say(seed: int) -> None:
-    draw = random.Random(seed)
-    topology = small_machine(draw)
-    calls = small_calls(draw, topology.ranks)
-    largest = max(call.nbytes for call in calls)
-    ns = flow(topology, calls, relays=True).ns_per_byte * largest
+    topology, calls, ns = small_flow(seed, relays=True)
     assert ns == pytest.approx(least_ns_by_cuts(topology, calls), rel=1e-6)
-    assert ns <= flow(topology, calls).ns_per_byte * largest * (1 + 1e-9)
+    assert ns <= small_flow(seed)[2] * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(

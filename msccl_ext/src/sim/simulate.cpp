@@ -360,9 +360,10 @@ Simulated run_beside(sim::TransferGraph& graph, const std::vector<sim::Passes>& 
 }
 
 /// The calls' graphs as one.
-sim::TransferGraph compiled(const std::vector<GroupCall>& calls, std::vector<Program>& programs,
-                            std::vector<sim::Passes>& passes, const Network& network,
-                            const MachineClass& machine, const SimOptions& options) {
+sim::TransferGraph compile_calls(const std::vector<GroupCall>& calls,
+                                 std::vector<Program>& programs, std::vector<sim::Passes>& passes,
+                                 const Network& network, const MachineClass& machine,
+                                 const SimOptions& options) {
   std::vector<sim::TransferGraph> graphs;
   programs.reserve(calls.size());
   for (const GroupCall& call : calls) {
@@ -390,7 +391,7 @@ GroupsResult run_groups(const std::vector<GroupCall>& calls, const Network& netw
   check(machine);
   std::vector<Program> programs;
   std::vector<sim::Passes> passes;
-  sim::TransferGraph graph = compiled(calls, programs, passes, network, machine, options);
+  sim::TransferGraph graph = compile_calls(calls, programs, passes, network, machine, options);
   std::vector<int> on_rank(static_cast<std::size_t>(network.ranks()), 0);
   for (const sim::Block& b : graph.blocks) on_rank[b.gpu] += graph.calls[b.call].resident;
   if (plans) plans->add_blocks(on_rank);

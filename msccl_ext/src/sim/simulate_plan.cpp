@@ -36,7 +36,7 @@ std::vector<double> times(sim::Clock& clock, sim::PlanCalls& calls, std::int64_t
 }
 
 /// The same with all `pieces`, from the pace of the first.
-std::vector<double> extrapolated(sim::Clock& clock, sim::PlanCalls& calls, std::int64_t pieces) {
+std::vector<double> times_at_pace(sim::Clock& clock, sim::PlanCalls& calls, std::int64_t pieces) {
   const std::vector<double> half = times(clock, calls, kMeasuredPieces);
   std::vector<double> out = times(clock, calls, 2 * kMeasuredPieces);
   for (std::size_t i = 0; i < out.size(); ++i)
@@ -63,7 +63,7 @@ std::vector<SimResult> simulate_plans(const std::vector<PlanGroupCall>& calls,
   const std::int64_t pieces = together.common_pieces();
   const bool is_long = pieces > 2 * kMeasuredPieces;
   const std::vector<double> us =
-      is_long ? extrapolated(clock, together, pieces)
+      is_long ? times_at_pace(clock, together, pieces)
               : times(clock, together, std::numeric_limits<std::int64_t>::max());
   std::vector<SimResult> out;
   for (std::size_t i = 0; i < calls.size(); ++i) {

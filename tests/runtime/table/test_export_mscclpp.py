@@ -275,17 +275,39 @@ def test_sglang_tries_the_plans_for_sums_in_place(sums: Path, mscclpp: Builder) 
     assert len(Communicator()._create_native_algorithms()) == 1
 
 
+def run_script(
+    plans: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    text: str,
+    place: tuple[int, int, int],
+) -> Any:  # noqa: ANN401
+    """Return the module of ``plans`` after it ran a script as torchrun starts it.
+
+    Args:
+        plans: The module's folder.
+        tmp_path: Where the script is written.
+        monkeypatch: Sets what torchrun sets.
+        text: The script; its argument is "argument".
+        place: Rank, ranks, and ranks on the host.
+    """
+    script = tmp_path / "train.py"
+    script.write_text(text)
+    monkeypatch.syspath_prepend(str(plans))
+    monkeypatch.delitem(sys.modules, "tuccl_plans", raising=False)
+    for name, value in zip(("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"), place, strict=True):
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setattr(sys, "argv", ["tuccl_plans", "--sums-only", str(script), "argument"])
+    module = loaded(plans)
+    module.main()
+    return module
+
+
 def test_a_script_runs_with_the_plans_registered(
     sums: Path, mscclpp: Builder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = tmp_path / "train.py"
-    script.write_text("import sys, tuccl_plans\nsys.stdout.write(sys.argv[1])\n")
-    monkeypatch.syspath_prepend(str(sums))
-    monkeypatch.delitem(sys.modules, "tuccl_plans", raising=False)
-    for name, value in (("RANK", 2), ("WORLD_SIZE", 4), ("LOCAL_WORLD_SIZE", 4)):
-        monkeypatch.setenv(name, str(value))
-    monkeypatch.setattr(sys, "argv", ["tuccl_plans", "--sums-only", str(script), "argument"])
-    loaded(sums).main()
+    text = "import sys, tuccl_plans\nsys.stdout.write(sys.argv[1])\n"
+    run_script(sums, tmp_path, monkeypatch, text, (2, 4, 4))
     assert [each.plan.rank for each in mscclpp.added] == [2, 2]
 
 
