@@ -94,7 +94,7 @@ def searched_sketches(
     if topology.ranks > MOST_MESHED and given:
         return given, None
     if topology.ranks > MOST_MESHED:
-        return (with_chunks(rails(topology), nbytes, symmetry_known=True),), None
+        return (with_chunks(rails(topology, collective), nbytes, symmetry_known=True),), None
     space = SketchSpace(topology, nbytes, solver)
     full = space.sketch(SketchParameters().name)
     if given:

@@ -22,6 +22,7 @@ from tuccl.synth.classic.hierarchy import (
     hierarchical3,
     hierarchical_rings,
 )
+from tuccl.synth.classic.rail_doubling import RAIL_DOUBLING_COLLECTIVES, hierarchical_doubling
 from tuccl.synth.classic.recursive import RECURSIVE_COLLECTIVES, recursive
 from tuccl.synth.classic.ring import RING_COLLECTIVES, ring, rings
 from tuccl.synth.few_step.few_step import FEWSTEP_COLLECTIVES, fewstep
@@ -47,8 +48,9 @@ class Method:
         chunk_counts: Chunks per rank that searches try.
         choose_chunk_counts: Returns the chunks per rank worth a try for a collective, a sketch, a
             topology and the most; None: ``chunk_counts``, whatever the problem.
-        most_ranks: Ranks above which searches skip it: it takes minutes, or others are faster.
-        at_scale: The same by collective, where it is another number.
+        least_ranks: Ranks below which searches skip it: others are faster.
+        most_ranks: The same above: it takes minutes, or others are faster.
+        at_scale: Most ranks by collective, where it is another number.
         bitwise_equal: Whether all ranks get equal results: a sum is made once, or by all ranks
             in one order.
         effort_s: Seconds that a schedule takes on a common machine, where it is no moment: time
@@ -65,6 +67,7 @@ class Method:
     choose_chunk_counts: (
         Callable[[Collective, Sketch, Topology | None, int], tuple[int, ...]] | None
     ) = None
+    least_ranks: int = 0
     most_ranks: int = 128
     at_scale: Mapping[str, int] = field(default_factory=dict)
     bitwise_equal: bool = True
@@ -76,7 +79,8 @@ class Method:
     def suits(self, collective: Collective) -> bool:
         """Return whether searches try it: it does that collective, over so many ranks."""
         most = self.at_scale.get(collective.name, self.most_ranks)
-        return collective.ranks <= most and collective.name in self.collectives
+        served = self.least_ranks <= collective.ranks <= most
+        return served and collective.name in self.collectives
 
 
 _UNROOTED = frozenset(name for name in COLLECTIVES if not Collective(name, 2).rooted)
@@ -138,6 +142,13 @@ METHODS: dict[str, Method] = {
                 HIERARCHICAL3_COLLECTIVES - _UNROOTED | {"alltoall"}, _UNLIMITED
             ),
             sizeless=_ALLGATHER,
+        ),
+        Method(
+            "hierarchical-doubling",
+            RAIL_DOUBLING_COLLECTIVES,
+            hierarchical_doubling,
+            least_ranks=129,
+            most_ranks=_UNLIMITED,
         ),
         Method(
             "greedy",

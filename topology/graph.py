@@ -25,7 +25,7 @@ LinkKind = Literal["nvlink", "xgmi", "c2c", "pcie", "cpu", "network"]
 Origin = Literal["read", "measured", "inferred", "assumed"]
 
 BUSID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
-_MOST_RANKS = 1024
+_MOST_RANKS = 4096
 _MOST_NODES = 65536
 _MOST_LINKS = 1 << 20
 _MOST_CHARACTERS = 255

@@ -123,7 +123,7 @@ class ProgramCache:
         self.topology = topology
         self.collective = collective
         self.dialect = dialect
-        self._limits = limits_of(dialect)
+        self._limits = limits_of(dialect, topology.ranks)
         # Every thread block must be resident at once, or they wait for ever for each other.
         resident = machine_of(topology).sm_count or self._limits.threadblocks
         self._most_threadblocks = min(self._limits.threadblocks, resident)

@@ -260,7 +260,8 @@ def _latency_us(fabric: Fabric, collective: Collective) -> float:
     """Return the alpha diameter in us, or the root's eccentricity."""
     if not collective.rooted:
         lengths = [arc.latency for arc in fabric.arcs]
-        return diameter(len(fabric.names), fabric.ends, lengths, fabric.ranks)
+        sources = fabric.representatives or range(fabric.ranks)
+        return diameter(len(fabric.names), fabric.ends, lengths, fabric.ranks, sources)
     outwards = fabric if collective.name in ("broadcast", "scatter") else fabric.reverse
     return max(outwards.latencies(collective.root)[: fabric.ranks])
 

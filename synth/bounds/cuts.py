@@ -56,7 +56,7 @@ def allgather_cut(fabric: Fabric, backwards: bool = False) -> Cut:
     while True:
         # No rank takes in more than all have, so arcs need not be wider than that.
         arcs = _scaled(fabric, ratio, ratio.denominator * ranks)
-        lack, inner = shortfall(vertices, arcs, [ratio.denominator] * ranks)
+        lack, inner = shortfall(vertices, arcs, [ratio.denominator] * ranks, fabric.representatives)
         if not lack:
             break
         side = frozenset(inner)

@@ -40,11 +40,13 @@ class Fabric:
         names: Name of each vertex.
         hosts: Name of the host of each rank.
         arcs: The hops; no two have equal ends.
+        representatives: Ranks of which symmetries of the graph take one to each rank; none: all.
     """
 
     names: tuple[str, ...]
     hosts: tuple[str, ...]
     arcs: tuple[Arc, ...]
+    representatives: tuple[int, ...] = ()
 
     @property
     def ranks(self) -> int:
@@ -75,7 +77,7 @@ class Fabric:
     def reverse(self) -> Fabric:
         """Return the fabric with every arc reversed."""
         arcs = (Arc(a.head, a.tail, a.rate, a.latency) for a in self.arcs)
-        return Fabric(self.names, self.hosts, tuple(arcs))
+        return Fabric(self.names, self.hosts, tuple(arcs), self.representatives)
 
     def crossing(self, side: frozenset[int]) -> tuple[Arc, ...]:
         """Return the arcs that leave the vertices in `side`."""
@@ -117,7 +119,16 @@ def topology_fabric(topology: Topology) -> Fabric:
     endless = sum((arc.rate for arc in arcs), Fraction(1))
     arcs += [Arc(tail, head, endless, 0.0) for tail, head in split.inner]
     hosts = tuple(topology.host_of(rank) for rank in range(topology.ranks))
-    return Fabric(tuple(split.names), hosts, tuple(arcs))
+    return Fabric(tuple(split.names), hosts, tuple(arcs), _representatives(topology))
+
+
+def _representatives(topology: Topology) -> tuple[int, ...]:
+    """Return the ranks of the first of hosts that may change places; () where some may not."""
+    swaps = topology.derived(RelayPaths).swaps
+    if any(others is not swaps for _, others in path_orbits(topology)):
+        return ()
+    ids = [(gpu.id,) for gpu in topology.gpus]
+    return tuple(rank for rank, nodes in enumerate(ids) if swaps.canonical(nodes) == nodes)
 
 
 # Where routes go to at a relay, by where they come from.

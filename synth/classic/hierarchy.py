@@ -32,7 +32,7 @@ from tuccl.synth.classic.local_routes import (
     slowest,
 )
 from tuccl.synth.classic.rail_alltoall import (
-    has_rails,
+    equal_hosts,
     host_pair_alltoall,
     rail_alltoall,
 )
@@ -83,13 +83,8 @@ def hierarchical3(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Sched
     """
     name = problem.collective.name
     _require_hosts(problem.sketch, "hierarchical3")
-    if name in _OF_EQUAL_HOSTS and not has_rails(problem.sketch):
-        raise Infeasible(
-            f"hierarchical3: {name} needs equal hosts, each rank joined to its host and to the "
-            "ranks of equal place; use greedy"
-        )
-    if name == "alltoall":
-        return host_pair_alltoall(problem)
+    if name in _OF_EQUAL_HOSTS:
+        return _between_equal_hosts(problem)
     if name in ("broadcast", "reduce"):
         return host_trees(problem)
     trace = Trace(problem.collective, problem.chunks_per_rank, "hierarchical3")
@@ -97,14 +92,28 @@ def hierarchical3(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Sched
         lanes = _Lanes(trace, problem)
         _lane_allreduce(lanes)
         lanes.run()
-    elif name in _OF_EQUAL_HOSTS:
-        move = host_scatter if name == "scatter" else host_gather
-        move(trace, problem.sketch, problem.collective.root)
     elif problem.sketch.nhosts == 2:
         raise Infeasible(f"hierarchical3: {name} over two hosts is what hierarchical2 does")
     else:
         _owner_parts(trace, problem, partial(_owner_trees, around=True))
     return trace.schedule()
+
+
+def _between_equal_hosts(problem: Problem) -> Schedule:
+    """Return the schedule of an alltoall, a scatter or a gather of `hierarchical3`."""
+    name, sketch = problem.collective.name, problem.sketch
+    if not equal_hosts(sketch):
+        raise Infeasible(f"hierarchical3: {name} needs equal hosts; use greedy")
+    if name == "alltoall":
+        schedule = host_pair_alltoall(problem)
+    else:
+        trace = Trace(problem.collective, problem.chunks_per_rank, "hierarchical3")
+        move = host_scatter if name == "scatter" else host_gather
+        move(trace, sketch, problem.collective.root)
+        schedule = trace.schedule()
+    pairs = {(t.src, t.dst) for t in schedule.transfers if not t.local}
+    require_links(sketch, sorted(pairs), "hierarchical3")
+    return schedule
 
 
 def hierarchical_rings(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:

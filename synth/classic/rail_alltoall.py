@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain, permutations, product
+from itertools import permutations, product
 from math import gcd
 
 from tuccl.errors import Infeasible
@@ -33,7 +33,7 @@ def rail_alltoall(problem: Problem) -> Schedule | None:
     Raises:
         Infeasible: a rank has more peers than thread blocks.
     """
-    if not has_rails(problem.sketch):
+    if not equal_hosts(problem.sketch):
         return None
     shape = _Shape(problem)
     if shape.peers > _MOST_BLOCKS:
@@ -42,19 +42,19 @@ def rail_alltoall(problem: Problem) -> Schedule | None:
             f"its host and rail, and a GPU runs {_MOST_BLOCKS} thread blocks at once; use "
             "hierarchical3 or fewer hosts"
         )
-    return shape.schedule("hierarchical2")
+    return shape.schedule("hierarchical2") if _has_rails(problem.sketch) else None
 
 
 def host_pair_alltoall(problem: Problem) -> Schedule:
     """Return the schedule in which one rank of a host carries all that it has for another.
 
-    The sketch `has_rails`. Local rank d modulo the ranks of a host is in charge of the host d
+    The sketch has `equal_hosts`. Local rank d modulo the ranks of a host is in charge of the host d
     further: the others hand it their chunks, it sends them as one message to its rail's rank there,
     and that one spreads them. A rank has that many times fewer peers on its rail. Distances that do
     not come out even go as `rail_alltoall` has them, so that all rails carry the same.
 
     Raises:
-        Infeasible: hosts are no more than the ranks of one.
+        Infeasible: hosts are no more than the ranks of one, or the sketch lacks a link.
     """
     shape = _HostPairs(problem)
     if not shape.turns or shape.size == 1:
@@ -65,15 +65,17 @@ def host_pair_alltoall(problem: Problem) -> Schedule:
     return shape.schedule("hierarchical3")
 
 
-def has_rails(sketch: Sketch) -> bool:
-    """Return whether hosts are equal, of consecutive ranks, and joined along every rail."""
+def equal_hosts(sketch: Sketch) -> bool:
+    """Return whether hosts have equally many ranks, consecutive ones, and no relay rule."""
+    size = sketch.ranks // sketch.nhosts
+    return not sketch.relays and sketch.hosts == tuple(rank // size for rank in range(sketch.ranks))
+
+
+def _has_rails(sketch: Sketch) -> bool:
+    """Return whether ranks are joined to all of their host and of their rail."""
     hosts = [sketch.ranks_of(host) for host in range(sketch.nhosts)]
-    if len({len(ranks) for ranks in hosts}) > 1 or sketch.relays:
-        return False
     sets = (*hosts, *zip(*hosts, strict=True))
-    return list(chain(*hosts)) == list(range(sketch.ranks)) and all(
-        sketch.link(*pair) is not None for ranks in sets for pair in permutations(ranks, 2)
-    )
+    return all(sketch.link(*pair) for ranks in sets for pair in permutations(ranks, 2))
 
 
 class _Shape:

@@ -16,15 +16,20 @@ LIMITS: dict[str, Limits] = {
 }
 
 
-def limits_of(dialect: str) -> Limits:
-    """Return the limits of `dialect`.
+# GPUs beyond which only tuccl's own executors read a program, whose XML has no limit of elements.
+_MOST_READ = 1024
+_OWN = Limits(steps=64, threadblocks=1024, channels=32, fuses=True, xml_elements=_LEAST_FORK_END)
+
+
+def limits_of(dialect: str, ranks: int = 1) -> Limits:
+    """Return the limits of `dialect` for a program of so many ranks.
 
     Raises:
         InputError: there is no such dialect.
     """
     if dialect not in LIMITS:
         raise InputError(f"unknown dialect {dialect[:40]!r}, expected one of: {', '.join(LIMITS)}")
-    return LIMITS[dialect]
+    return _OWN if dialect == "executor" and ranks > _MOST_READ else LIMITS[dialect]
 
 
 def fork_end(program: Program, nbytes: int) -> int | None:

@@ -37,7 +37,7 @@ def lower(
             dialect's limits; the message names the limit, the rank and the fix.
         InputError: an argument is out of range.
     """
-    limits = limits_of(dialect)
+    limits = limits_of(dialect, schedule.collective.ranks)
     if instances < 1:
         raise InputError(f"{instances} instances: expected at least 1")
     transfers = schedule.native

@@ -148,7 +148,7 @@ def test_more_peers_than_a_channel_has_may_still_share_thread_blocks(
     blocks = lower(schedule).threadblocks
     assert blocks >= 2 * 79
     limits = limits_of("executor").replace(threadblocks=blocks - 1)
-    monkeypatch.setattr(sys.modules[lower.__module__], "limits_of", lambda dialect: limits)
+    monkeypatch.setattr(sys.modules[lower.__module__], "limits_of", lambda *_: limits)
     assert lower(schedule).threadblocks <= 80
 
 

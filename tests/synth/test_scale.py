@@ -80,7 +80,7 @@ def test_connections_with_too_many_steps_are_dealt_out_to_more_channels(
     t = pairs_of_gpus(40)
     schedule, one_channel = made(t, name)
     limits = limits_of("executor").replace(steps=one_channel.max_steps - 1)
-    monkeypatch.setattr(sys.modules[lower.__module__], "limits_of", lambda dialect: limits)
+    monkeypatch.setattr(sys.modules[lower.__module__], "limits_of", lambda *_: limits)
     program = lower(schedule)
     assert program.nchannels > one_channel.nchannels
     assert program.max_steps < one_channel.max_steps
@@ -162,14 +162,14 @@ def test_group_cuts_are_maximum_flows(seed: int) -> None:
 
 
 def test_native_questions_refuse_what_does_not_fit() -> None:
-    assert diameter(3, [(0, 1), (1, 2), (2, 0)], [1.0, 2.0, 4.0], 3) == 6.0
-    assert diameter(3, [(0, 1)], [1.0], 2) == float("inf")
+    assert diameter(3, [(0, 1), (1, 2), (2, 0)], [1.0, 2.0, 4.0], 3, range(3)) == 6.0
+    assert diameter(3, [(0, 1)], [1.0], 2, range(2)) == float("inf")
     for call in (
         lambda: group_cuts(2, [(0, 2, 1)], 2, [[0]]),
         lambda: group_cuts(2, [(0, 1, 1)], 2, [[2]]),
         lambda: group_cuts(2, [(0, 1, 1)], 3, [[0]]),
-        lambda: diameter(2, [(0, 1)], [-1.0], 2),
-        lambda: diameter(2, [(0, 1)], [], 2),
+        lambda: diameter(2, [(0, 1)], [-1.0], 2, [0]),
+        lambda: diameter(2, [(0, 1)], [], 2, [0]),
     ):
         with pytest.raises(InputError, match="expected"):
             call()

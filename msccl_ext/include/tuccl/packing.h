@@ -36,10 +36,12 @@ struct Tree {
   std::vector<int> order;   ///< Ranks, each after its parent.
 };
 
-/// The most chunks, out of `chunks_per_root` (by rank), that some rank cannot get; with `any` those
-/// of the first such rank. Throws InputError where arguments do not fit together.
+/// The most chunks, out of `chunks_per_root` (by rank), that some rank cannot get, or some of `of`
+/// where it names any; with `any` those of the first such rank. Throws InputError where arguments do
+/// not fit together.
 Shortfall shortfall(int vertices, const std::vector<Arc>& arcs,
-                    const std::vector<std::int64_t>& chunks_per_root, bool any = false);
+                    const std::vector<std::int64_t>& chunks_per_root, bool any = false,
+                    std::vector<int> of = {});
 
 /// A minimum cut between two vertices. Throws InputError where arguments do not fit together.
 MinCut min_cut(int vertices, const std::vector<Arc>& arcs, int source, int sink);
@@ -54,9 +56,9 @@ std::vector<std::int64_t> group_cuts(int vertices, const std::vector<Arc>& arcs,
 std::vector<double> distances(int vertices, const std::vector<std::pair<int, int>>& arcs,
                               const std::vector<double>& lengths, const std::vector<int>& sources);
 
-/// The largest distance between two ranks. Throws InputError as `distances`.
+/// The largest distance to a rank from any of `sources`. Throws InputError as `distances`.
 double diameter(int vertices, const std::vector<std::pair<int, int>>& arcs,
-                const std::vector<double>& lengths, int ranks);
+                const std::vector<double>& lengths, int ranks, const std::vector<int>& sources);
 
 /// Switch removal by edge splitting: arcs between ranks that stand for the paths through
 /// relays, such that every rank can still get all chunks. Capacity that no rank needs may be lost.

@@ -69,13 +69,15 @@ void bind_packing(nb::module_& m) {
       .def_ro("order", &Tree::order, "Ranks, each after its parent.");
   m.def(
       "shortfall",
-      [](int vertices, const std::vector<Triple>& arcs, const std::vector<std::int64_t>& chunks) {
-        Shortfall worst = shortfall(vertices, arcs_from(arcs), chunks);
+      [](int vertices, const std::vector<Triple>& arcs, const std::vector<std::int64_t>& chunks,
+         std::vector<int> of) {
+        Shortfall worst = shortfall(vertices, arcs_from(arcs), chunks, false, std::move(of));
         return std::pair(worst.chunks, std::move(worst.side));
       },
-      unlocked(), "vertices"_a, "arcs"_a, "chunks_per_root"_a,
-      "Chunks that some rank cannot get over `arcs` (tail, head, capacity) where rank r (ranks are "
-      "the first vertices) has `chunks_per_root[r]`, and the side of the cut that stops them.");
+      unlocked(), "vertices"_a, "arcs"_a, "chunks_per_root"_a, "of"_a = std::vector<int>{},
+      "Chunks that some rank (one of `of`, if any) cannot get over `arcs` (tail, head, capacity) "
+      "where rank r (ranks are the first vertices) has `chunks_per_root[r]`, and the side of the "
+      "cut that stops them.");
   m.def(
       "suffices",
       [](int vertices, const std::vector<Triple>& arcs, const std::vector<std::int64_t>& chunks) {
@@ -103,7 +105,9 @@ void bind_packing(nb::module_& m) {
       "distances", &distances, unlocked(), "vertices"_a, "arcs"_a, "lengths"_a, "sources"_a,
       "The least length from any of `sources` to each vertex over `arcs` (tail, head); else inf.");
   m.def("diameter", &diameter, unlocked(), "vertices"_a, "arcs"_a, "lengths"_a, "ranks"_a,
-        "The largest distance between two ranks over `arcs` (tail, head) of `lengths`; or inf.");
+        "sources"_a,
+        "The largest distance to a rank from any of `sources` over `arcs` (tail, head) of "
+        "`lengths`; or inf.");
   m.def(
       "split_relays",
       [](int vertices, const std::vector<Triple>& arcs, const std::vector<std::int64_t>& chunks) {

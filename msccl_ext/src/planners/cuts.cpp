@@ -75,12 +75,13 @@ std::vector<double> distances(int vertices, const std::vector<std::pair<int, int
 }
 
 double diameter(int vertices, const std::vector<std::pair<int, int>>& arcs,
-                const std::vector<double>& lengths, int ranks) {
+                const std::vector<double>& lengths, int ranks, const std::vector<int>& sources) {
   const packing::AdjacencyList graph = packing::adjacency(vertices, arcs, lengths);
   if (ranks < 1 || ranks > vertices) throw InputError("expected ranks among the vertices");
   double longest = 0;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const auto distance = packing::shortest_paths(graph, lengths, {rank}).distance;
+  for (const int source : sources) {
+    if (source < 0 || source >= vertices) throw InputError("expected vertices as sources");
+    const auto distance = packing::shortest_paths(graph, lengths, {source}).distance;
     longest = std::max(longest, *std::max_element(distance.begin(), distance.begin() + ranks));
   }
   return longest;

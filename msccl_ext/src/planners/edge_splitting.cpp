@@ -105,7 +105,8 @@ class Splitter {
 }  // namespace packing
 
 Shortfall shortfall(int vertices, const std::vector<Arc>& arcs,
-                    const std::vector<std::int64_t>& chunks_per_root, bool any) {
+                    const std::vector<std::int64_t>& chunks_per_root, bool any,
+                    std::vector<int> of) {
   packing::check(vertices, arcs, chunks_per_root);
   packing::FlowNetwork network(vertices + 1);
   for (const Arc& arc : arcs) network.add_arc(arc.tail, arc.head, arc.capacity);
@@ -113,9 +114,14 @@ Shortfall shortfall(int vertices, const std::vector<Arc>& arcs,
     network.add_arc(vertices, static_cast<int>(rank), chunks_per_root[rank]);
   const std::int64_t total =
       std::accumulate(chunks_per_root.begin(), chunks_per_root.end(), std::int64_t{0});
+  if (of.empty()) {
+    of.resize(chunks_per_root.size());
+    std::iota(of.begin(), of.end(), 0);
+  }
   Shortfall worst;
-  for (std::size_t rank = 0; rank < chunks_per_root.size(); ++rank) {
-    const std::int64_t lack = total - network.flow(vertices, static_cast<int>(rank), total);
+  for (const int rank : of) {
+    if (rank < 0 || rank >= vertices) throw InputError("expected vertices that take chunks");
+    const std::int64_t lack = total - network.flow(vertices, rank, total);
     if (lack <= worst.chunks) continue;
     worst.chunks = lack;
     worst.side = network.source_side(vertices);

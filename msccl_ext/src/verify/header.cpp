@@ -62,6 +62,9 @@ void check_collective(const Program& p, Dialect dialect, int root, Findings& out
     out.warning("not-intercepted", {}, kGroups);
   else if (p.group_size > 0)
     out.error("dialect", {}, kGroups);
+  if (p.ngpus > kMostChildren && dialect == Dialect::kExecutor)
+    out.warning("not-intercepted", {},
+                "only tuccl's own executors read a program of more than 1024 gpus");
   if (p.file && p.collective == Collective::kReduceScatter) {
     const std::string right = fork ? "reduce_scatter" : "reducescatter";
     if (p.file->collective != right)

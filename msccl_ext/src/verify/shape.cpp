@@ -12,7 +12,6 @@ namespace tuccl {
 namespace {
 
 constexpr int kMostNodes = 4095;     ///< Below MAX_NODES: algo, all gpus, own tbs and steps.
-constexpr int kMostChildren = 1024;  ///< MAX_SUBS, which the runtimes do not check.
 constexpr int kMostOffset = 32767;   ///< Offsets are int16.
 constexpr int kMostDepTb = 127;      ///< depid is int8.
 constexpr int kOldRcclChannels = 32;
@@ -48,8 +47,9 @@ class Shape {
     const bool shares = p_.collective != Collective::kAllReduce &&
                         p_.collective != Collective::kBroadcast &&
                         p_.collective != Collective::kReduce;
-    if (p_.ngpus < 1 || p_.ngpus > kMostChildren)
-      broken("limit", {}, "ngpus " + number(p_.ngpus) + ", expected 1 to 1024");
+    if (const int most = dialect_ == Dialect::kExecutor ? kMostGpus : kMostChildren;
+        p_.ngpus < 1 || p_.ngpus > most)
+      broken("limit", {}, "ngpus " + number(p_.ngpus) + ", expected 1 to " + number(most));
     else if (p_.nchunks < 1 || p_.nchunks > kMostOffset + 1)
       broken("chunks", {}, "nchunksperloop " + number(p_.nchunks) + ", expected 1 to 32768");
     else if (!has_legal_groups(p_))
@@ -105,7 +105,7 @@ class Shape {
                    number(blocks) +
                        " thread blocks must run at once, or they hang: a V100 has 80 "
                        "multiprocessors, an A100 108, an H100 132");
-    if (nodes > kMostNodes)
+    if (nodes > kMostNodes && p_.ngpus <= kMostChildren)
       broken("limit", place, number(nodes) + " XML elements for this rank, expected at most 4095");
     check_buffers(gpu);
     for (tb_ = 0; tb_ < blocks; ++tb_) check_threadblock(gpu, gpu.threadblocks[index(tb_)]);

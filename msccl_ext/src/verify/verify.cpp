@@ -10,7 +10,7 @@ namespace tuccl {
 namespace {
 
 /// Chunks of all ranks' memory together that the proof is willing to follow.
-constexpr std::int64_t kMostChunks = std::int64_t{1} << 24;
+constexpr std::int64_t kMostChunks = std::int64_t{1} << 26;
 constexpr std::int64_t kMostBuffer = std::int64_t{1} << 40;
 
 void check_buffer(Protocol protocol, std::int64_t buffer_bytes) {
@@ -40,7 +40,8 @@ void prove(const Program& program, Dialect dialect, int root, std::int64_t buffe
     if (memory.total() > kMostChunks) {
       findings.error("limit", {},
                      std::to_string(memory.total()) +
-                         " chunks of memory in all, too many to prove: expected at most 16777216");
+                         " chunks of memory in all, too many to prove: expected at most " +
+                         std::to_string(kMostChunks));
       return;
     }
     if (!check_bounds(flow, memory, findings)) continue;
