@@ -37,6 +37,9 @@ from tuccl.topology.machine import interpreter_machine_of, plan_machine_of
 _MOMENTS = 20  # of cross traffic that a call is simulated at, for each repeat
 _ITERATION_REPEATS = 10
 _EXACT_TO = 1.25  # times as long as the best
+# Kernels of different communicators never start at one moment. If they did, equal programs would
+# stay in step and leave a link that they share idle, all at once.
+_APART_US = 0.5
 
 
 class GroupCall(NamedTuple):
@@ -266,9 +269,9 @@ class SimExecutor(Executor):
     def time_groups(self, calls: Sequence[GroupCall]) -> list[float]:
         """Return when each of ``calls``, which run at the same time, ends, in simulated us.
 
-        Each is a communicator of its own, with proxies of its own. A rank may be in several. Of a
-        call that repeats it is the mean time of its turns but the first. Plans take what they do by
-        the machine's class for MSCCL++.
+        They begin 0.5 us apart, which does not count. Each is a communicator of its own, with
+        proxies of its own. A rank may be in several. Of a call that repeats it is the mean time of
+        its turns but the first. Plans take what they do by the machine's class for MSCCL++.
 
         Raises:
             Infeasible: traffic of others is beside the executor's runs.
@@ -277,6 +280,7 @@ class SimExecutor(Executor):
         """
         if self._cross:
             raise Infeasible("groups that call at once are not simulated beside others' traffic")
+        calls = [c._replace(start_us=c.start_us + n * _APART_US) for n, c in enumerate(calls)]
         multicast = any(call.loop.multicast for call in calls)
         plans = [(call.plan, call) for call in calls if call.plan is not None]
         ends_us = simulate_groups(
@@ -312,7 +316,10 @@ class SimExecutor(Executor):
             plan_machine=plan_machine_of(self._topology) if plans else self._machine,
         ).calls_us
         order = sorted(range(len(calls)), key=lambda number: calls[number].plan is not None)
-        return [us for _, us in sorted(zip(order, ends_us, strict=True))]
+        return [
+            us if calls[number].repeats else us - number * _APART_US
+            for number, us in sorted(zip(order, ends_us, strict=True))
+        ]
 
     def _members(self, call: GroupCall) -> list[int]:
         """The members, and those of the switches where the program has any (`nvls_program`)."""

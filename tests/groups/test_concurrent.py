@@ -102,6 +102,18 @@ def test_groups_that_share_a_nic_take_turns_on_it(collective: str) -> None:
     )
 
 
+def test_equal_programs_on_one_nic_do_not_stay_in_step() -> None:
+    """A pair of GPUs waits while the other sends: together they fill a link that both share."""
+    topology, nbytes = join(load_profile("v100x4"), 2), 1 << 32
+    executor = SimExecutor(topology)
+    own = nccl_choice()(keep_gpus(topology, (0, 4)), "allreduce", nbytes)
+    calls = [group_call(own, (gpu, gpu + 4), nbytes) for gpu in (0, 1)]
+    apart = [calls[0], calls[1]._replace(start_us=100.0)]
+    assert max(executor.time_groups(calls)) == pytest.approx(
+        max(executor.time_groups(apart)) - 100, rel=0.02
+    )
+
+
 def test_the_joint_bound_of_one_group_is_its_own_and_of_more_what_their_hosts_send() -> None:
     topology = join(load_profile("v100x4"), 2)
     groups = megatron_groups("tp=4", topology.ranks).kind("dp").groups
