@@ -18,6 +18,7 @@ from tuccl.runtime.nccl.constants import (
 from tuccl.runtime.nccl.graph import NcclGraph, nccl_graph
 from tuccl.runtime.nccl.launch import chunk_bytes, launch
 from tuccl.runtime.nccl.model import allows_ll128, available, time_us
+from tuccl.runtime.nccl.rccl import rccl_protocol
 from tuccl.runtime.nccl.sends import p2p_channels, p2p_chunk_bytes, p2p_parts, p2p_protocol
 from tuccl.runtime.nccl.thresholds import threshold_choice
 from tuccl.runtime.nccl.versions import NCCL_VERSION, nccl_group
@@ -114,9 +115,12 @@ def nccl_choice(
         pair: time_us(constants, graph, collective, *pair, nbytes, comm_channels) for pair in pairs
     }
     pair = min(times, key=lambda pair: times[pair])
+    predicted_us = times[pair]
+    if protocol is None and pair[0] in ("Ring", "Tree"):
+        pair = pair[0], rccl_protocol(topology, collective, nbytes) or pair[1]
     nchannels, threads = launch(constants, graph, collective, *pair, nbytes, comm_channels)
     chunk = chunk_bytes(constants, graph, collective, *pair, nbytes, nchannels)
-    return NcclChoice(*pair, nchannels, threads, chunk, times[pair], version=group)
+    return NcclChoice(*pair, nchannels, threads, chunk, predicted_us, version=group)
 
 
 def _comm_channels(constants: TuningConstants, graph: NcclGraph, channels: int | None) -> int:

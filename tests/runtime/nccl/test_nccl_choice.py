@@ -12,9 +12,10 @@ from tuccl.errors import Infeasible, InputError
 from tuccl.runtime.nccl.choice import NCCL_CHOICES, nccl_choice
 from tuccl.runtime.nccl.constants import PROTOCOLS, SEND_RECV, tuning_constants
 from tuccl.runtime.nccl.graph import nccl_graph
+from tuccl.runtime.nccl.rccl import rccl_protocol
 from tuccl.runtime.nccl.switch_points import switch_points
 from tuccl.runtime.nccl.versions import nccl_versions
-from tuccl.topology import join, load_profile
+from tuccl.topology import Topology, join, load_profile
 
 # Laws of every version.
 
@@ -159,3 +160,39 @@ def test_switch_points_are_where_the_choice_changes(version: str, collective: st
         for nbytes, kind in ((point.nbytes - 1, point.before), (point.nbytes, point.after)):
             choice = nccl_choice(topology, collective, nbytes, version)
             assert f"{choice.algorithm}/{choice.protocol}" == kind
+
+
+@pytest.mark.parametrize(("hosts", "last_ll128"), [(2, 4), (3, 16)])
+def test_between_hosts_of_mi300x_the_size_decides_on_the_protocol(
+    hosts: int, last_ll128: int
+) -> None:
+    """On more than two hosts RCCL allows 3.8 times 4,415,057 bytes, which is 16.0 MiB."""
+    topology = join(load_profile("mi300x"), hosts)
+    choices = {
+        mib: nccl_choice(topology, "allreduce", int(mib * (1 << 20)), "2.22").protocol
+        for mib in (0.5, 1, last_ll128, 2 * last_ll128, 1024)
+    }
+    assert list(choices.values()) == ["LL", "LL128", "LL128", "Simple", "Simple"]
+    forced = nccl_choice(topology, "allreduce", 1 << 30, "2.22", protocol="LL")
+    assert forced.protocol == "LL"
+
+
+@pytest.mark.parametrize("collective", RINGS)
+def test_rccl_counts_parts_of_ranks_where_these_differ(collective: str) -> None:
+    one, two = (join(load_profile("mi300x"), hosts) for hosts in (2, 4))
+    at = {hosts: last_ll(topology, collective) for hosts, topology in ((2, one), (4, two))}
+    of_parts = collective in ("allgather", "reduce-scatter", "broadcast")
+    assert at[4] == (2 if of_parts else 1) * at[2] > 0
+
+
+def last_ll(topology: Topology, collective: str) -> int:
+    """Return the largest power of two of bytes that goes by LL."""
+    sizes = [1 << n for n in range(10, 30)]
+    return max(n for n in sizes if nccl_choice(topology, collective, n).protocol == "LL")
+
+
+@pytest.mark.parametrize(("name", "hosts"), [("mi300x", 1), ("mi250x", 2), ("dgx-h100", 2)])
+def test_rccl_s_sizes_hold_nowhere_else(name: str, hosts: int) -> None:
+    topology = join(load_profile(name), hosts)
+    assert rccl_protocol(topology, "allreduce", 1 << 20) is None
+    assert rccl_protocol(join(load_profile("mi300x"), 2), "alltoall", 1 << 20) is None
