@@ -48,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rank", type=int, metavar="R", help="of a job's tables: the groups of this rank"
     )
+    parser.add_argument("--group", metavar="KIND", help="of a job's tables: those of this kind")
     add_study(parser)
     add_json(parser)
 
@@ -59,8 +60,11 @@ def run(args: argparse.Namespace) -> int:
     if args.study is not None and args.size is None:
         raise InputError("--study: expected -c COLL and -s SIZE, one call")
     folder = Path(args.table)
-    if args.rank is not None and not is_job(folder):
-        raise InputError(f"--rank: no job.json in {folder}; name a job's tables (tune --layout)")
+    for option, value in (("--rank", args.rank), ("--group", args.group)):
+        if value is not None and not is_job(folder):
+            raise InputError(
+                f"{option}: no job.json in {folder}; name a job's tables (tune --layout)"
+            )
     if is_job(folder):
         return explain_rank(args, load_job(folder))
     loaded = load_table(folder)
@@ -99,6 +103,9 @@ def explain_rank(args: argparse.Namespace, job: JobTables) -> int:
         if args.rank is None
         else job.of_rank(args.rank)
     )
+    if args.group is not None:
+        job.groups.kind(args.group)  # refuses a kind that is none
+        found = [each for each in found if each[0].kind == args.group]
     rows = [group_facts(job, entry, members) for entry, members in found]
     if args.json:
         print_json({"machine": job.topology.name, "rank": args.rank, "groups": rows})
@@ -111,7 +118,7 @@ def explain_rank(args: argparse.Namespace, job: JobTables) -> int:
         for choice in row["choices"]:
             print(f"  {choice}")
     if not rows:
-        say(f"rank {args.rank} is in no group that has a table")
+        say("no such group has a table")
     return 0
 
 

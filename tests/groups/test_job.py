@@ -236,6 +236,8 @@ def test_the_verbs_tune_compare_and_explain_a_job(tuccl: Tuccl, tmp_path: Path) 
     assert compared.code == 0 and compared.out.splitlines()[2].split()[:2] == ["dp", "allgather"]
     explained = tuccl("explain", job, "--rank", "6")
     assert "dp: ranks 2 6; timed with 2 groups of the kind at once" in explained.out
+    assert tuccl("explain", job, "--rank", "6", "--group", "dp").out == explained.out
+    assert "no such group has a table" in tuccl("explain", job, "--group", "tp").err
     for bad, why in (
         ((*words, "--beside", "tp:allreduce", "-o", job), "expected KIND:COLLECTIVE=SIZE"),
         ((*words, "--on", "mpi", "-o", job), "their calls are simulated"),
@@ -246,6 +248,8 @@ def test_the_verbs_tune_compare_and_explain_a_job(tuccl: Tuccl, tmp_path: Path) 
         (("explain", job, "--rank", "8"), "ranks 0 to 7"),
         (("explain", job, "-s", "1M", "-c", "allgather"), "are for one table"),
         (("explain", job / "tables/dp-0", "--rank", "1"), "job.json"),
+        (("explain", job, "--group", "pp"), "pp"),
+        (("explain", job / "tables/dp-0", "--group", "dp"), "job.json"),
         (("compare", job, "--report", tmp_path / "r.html"), "tables are compared with"),
     ):
         refused = tuccl(*bad)
