@@ -9,7 +9,7 @@ from __future__ import annotations
 from tuccl.runtime.nccl.constants import Protocol
 from tuccl.topology import Topology, machine_of
 
-# The most bytes with LL and with LL128, of the array or of a rank's part of it.
+# The most bytes of the array, or of a rank's part, with LL and with LL128; where both are, LL128.
 _MOST_BYTES: dict[str, tuple[int, int]] = {
     "allreduce": (524288, 4415057),
     "allgather": (98304, 5046272),
