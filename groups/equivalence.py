@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, permutations
 
 from tuccl.groups.layout import Groups
-from tuccl.sketches.symmetry import images
 from tuccl.topology import Topology
 from tuccl.topology.paths import channel_paths
 from tuccl.topology.relays import Hop
+from tuccl.topology.symmetry import LinkGraph
 
 # Partial maps that are tried; beyond them groups count as different, which costs time only.
 _MOST_TRIES = 20_000
@@ -195,13 +195,13 @@ class _Family:
         )
         moved = {pair: self.routes[pair] for n in both for pair in permutations(self.groups[n], 2)}
         ranks = max(to) + 1
-        taken, _ = images(
-            moved,
-            [to.get(rank, rank) for rank in range(ranks)],
-            lambda route, image: list(map(_cost, route)) == list(map(_cost, image)),
-            lambda route: [(hop.src, hop.dst) for hop in route],
+        graph = LinkGraph(
+            ranks,
+            ends=list(moved),
+            costs=[tuple(map(_cost, route)) for route in moved.values()],
+            resources=[[(hop.src, hop.dst) for hop in route] for route in moved.values()],
         )
-        return len(taken) == len(moved)
+        return graph.automorphism(tuple(to.get(rank, rank) for rank in range(ranks))) is not None
 
 
 def _cost(hop: Hop) -> tuple[str, float, float]:

@@ -7,20 +7,20 @@ divided at will, and only rates limit them.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import permutations
 from typing import NamedTuple
 
 from tuccl.errors import InputError
-from tuccl.sketches.symmetry import images, orbits, rotation
 from tuccl.synth.bounds.cuts import listed
 from tuccl.synth.model.linear_program import LinearProgram
 from tuccl.synth.model.network import Pair
 from tuccl.topology import Topology, merge_nics
 from tuccl.topology.paths import find_path
-from tuccl.topology.relays import Hop, Path
+from tuccl.topology.relays import Hop
+from tuccl.topology.symmetry import LinkGraph, Symmetry, rotation
 
 FLOW_COLLECTIVES = ("allgather", "reduce-scatter", "alltoall", "allreduce")
 # Routes between GPUs that are looked at, and flows on them: GLOP takes seconds for so many.
@@ -112,9 +112,8 @@ class _Demand(NamedTuple):
     size: float  # in arrays of the largest call
 
 
-# A call's number and a pair of its members, or one of them.
+# A call's number and a pair of its members.
 _Use = tuple[int, Pair]
-_Place = tuple[int, int]
 
 
 @lru_cache(maxsize=64)
@@ -157,48 +156,29 @@ class _Family:
         merged = merge_nics(topology)
         found = {pair: find_path(merged, *pair) for _, pair in uses}
         self.routes = {pair: path for pair, path in found.items() if path is not None}
-        maps = list(self._symmetries(topology)) if symmetric else []
+        symmetry = self._symmetry(topology, rotate=symmetric)
         places = ((n, rank) for n, each in enumerate(demands) for rank in each.members)
-        self.members = orbits(places, [_of_place(*each) for each in maps])
+        self.members = symmetry.orbits(places, lambda to, at: (to.sets[at[0]], to.ranks[at[1]]))
         joined = ((n, p) for n, p in uses if p in self.routes or p[::-1] in self.routes)
-        self.uses = orbits(joined, [_of_use(*each) for each in maps])
+        self.uses = symmetry.orbits(joined, lambda to, use: (to.sets[use[0]], to.pair(use[1])))
 
-    def _symmetries(self, topology: Topology) -> Iterator[tuple[list[int], tuple[int, ...]]]:
-        """Yield rotations that take calls to calls and routes to routes, as calls and as ranks."""
-        hosts, ranks = len(topology.hosts), topology.ranks
-        if ranks % hosts:
-            return
+    def _symmetry(self, topology: Topology, *, rotate: bool) -> Symmetry:
+        """Return the rotations that take calls to calls and routes to routes, or the identity."""
+        routes, hosts, ranks = self.routes.values(), len(topology.hosts), topology.ranks
+        graph = LinkGraph(
+            ranks,
+            ends=list(self.routes),
+            costs=[tuple((hop.bandwidth, hop.latency) for hop in path.hops) for path in routes],
+            resources=[[(hop.src, hop.dst) for hop in path.hops] for path in routes],
+            sets=[((each.collective, each.size), frozenset(each.members)) for each in self.demands],
+        )
+        if ranks % hosts or not rotate:
+            return Symmetry(graph)
         size = ranks // hosts
         inside = ((offset, size) for offset in range(1, size) if size % offset == 0)
         between = ((size * offset, ranks) for offset in range(1, hosts) if hosts % offset == 0)
-        number = {each: n for n, each in enumerate(self.demands)}
-        for turn in (*inside, *between):
-            to = rotation(ranks, *turn)
-            moved = (d._replace(members=tuple(sorted(to[m] for m in d.members))) for d in number)
-            calls = [number[each] for each in moved if each in number]
-            if len(calls) == len(number) and self._keeps_routes(to):
-                yield calls, to
-
-    def _keeps_routes(self, to: Sequence[int]) -> bool:
-        taken, _ = images(
-            self.routes,
-            to,
-            lambda path, image: _costs(path) == _costs(image),
-            lambda path: [(hop.src, hop.dst) for hop in path.hops],
-        )
-        return len(taken) == len(self.routes)
-
-
-def _costs(path: Path) -> list[tuple[float, float]]:
-    return [(hop.bandwidth, hop.latency) for hop in path.hops]
-
-
-def _of_place(calls: Sequence[int], to: Sequence[int]) -> Callable[[_Place], _Place]:
-    return lambda place: (calls[place[0]], to[place[1]])
-
-
-def _of_use(calls: Sequence[int], to: Sequence[int]) -> Callable[[_Use], _Use]:
-    return lambda use: (calls[use[0]], (to[use[1][0]], to[use[1][1]]))
+        rotations = (rotation(ranks, *turn) for turn in (*inside, *between))
+        return Symmetry(graph, tuple(filter(None, map(graph.automorphism, rotations))))
 
 
 class _Flows:

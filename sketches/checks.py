@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from tuccl.errors import InputError
 from tuccl.sketches.reachability import unreachable_pair
 from tuccl.sketches.sketch import SKETCH_FORMAT, STAGES, LogicalLink, Sketch
-from tuccl.sketches.symmetry import broken_link
+from tuccl.topology.symmetry import rotation
 
 
 def checked(sketch: Sketch, path: str = "<sketch>") -> Sketch:
@@ -137,6 +137,10 @@ def _graph_faults(sketch: Sketch) -> Iterator[tuple[str, str]]:
         where = f"$.symmetry[{index}]"
         if not 0 < offset < size <= sketch.ranks or sketch.ranks % size:
             yield where, f"({offset}, {size}): expected 0 < offset < size, a divisor of the ranks"
-        elif broken := broken_link(sketch, offset, size):
-            taken = f"({offset}, {size}) takes link {broken.src} to {broken.dst} to none"
-            yield where, f"{taken}: remove the symmetry or add the link"
+            continue
+        to = rotation(sketch.ranks, offset, size)
+        for link in sketch.links:
+            image = sketch.link(to[link.src], to[link.dst])
+            if image is None or image.inter != link.inter:
+                taken = f"({offset}, {size}) takes link {link.src} to {link.dst} to none"
+                yield where, f"{taken}: remove the symmetry or add the link"

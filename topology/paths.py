@@ -15,10 +15,10 @@ from functools import cached_property
 
 from tuccl.errors import InputError
 from tuccl.topology.graph import Topology
+from tuccl.topology.host_swaps import HostSwaps
 from tuccl.topology.merge import MergedNics
 from tuccl.topology.nics import own_nics
 from tuccl.topology.relays import Path, RelayPaths
-from tuccl.topology.symmetry import HostSwaps
 
 _NO_SWAPS = HostSwaps({}, {}, {})
 

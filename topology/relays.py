@@ -15,7 +15,7 @@ from functools import cached_property
 import msgspec
 
 from tuccl.topology.graph import Link, LinkKind, Node, Topology
-from tuccl.topology.symmetry import HostSwaps
+from tuccl.topology.host_swaps import HostSwaps
 
 
 class Hop(msgspec.Struct, frozen=True):

@@ -6,8 +6,8 @@ import hashlib
 from collections import defaultdict
 
 from tuccl.topology.graph import Topology
+from tuccl.topology.host_swaps import host_classes
 from tuccl.topology.relays import merged_hops
-from tuccl.topology.symmetry import host_classes
 
 _MASK = (1 << 64) - 1
 _ROUNDS = 4

@@ -1,202 +1,229 @@
-"""Hosts that may change places: one of them stands for all of its class."""
+"""Symmetries: permutations of ranks that take links to equal links, and what they generate.
+
+A group of them is a few generators. Its orbits follow from these; its elements are listed where it
+keeps no rank in place. Swaps of hosts, of which there are far too many to list, are in `HostSwaps`.
+"""
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from operator import eq
+from typing import Any, NamedTuple, TypeVar
 
-Hops = Mapping[tuple[int, int], Hashable]
+Permutation = tuple[int, ...]
+RankSets = tuple[Hashable, *tuple[frozenset[int], ...]]
+"""Sets of ranks that belong together, behind a label: the owner and the receivers of a chunk."""
+T = TypeVar("T", bound=Hashable)
 
 
-def host_classes(
-    hosts: Sequence[Sequence[int]], nodes: Sequence[Hashable], hops: Hops
-) -> list[list[int]]:
-    """Return the indices of `hosts` in classes whose members may change places.
+def rotation(ranks: int, offset: int, size: int) -> Permutation:
+    """Return the permutation that rotates `ranks` ranks by `offset` in blocks of `size`.
 
-    Two hosts may if a graph stays the same when the nodes of one and those of the other are
-    swapped in their order, with the switches that serve one of them alone. So each node of a host
-    is equivalent to the node of the same place on any host of its class.
+    >>> rotation(8, 2, 4)
+    (2, 3, 0, 1, 6, 7, 4, 5)
+
+    Notes:
+        TACCL's ``symmetry_offsets``.
+    """
+    return tuple(rank // size * size + (rank % size + offset) % size for rank in range(ranks))
+
+
+def set_images(sets: Sequence[RankSets], permutation: Permutation) -> tuple[int, ...] | None:
+    """Return which of `sets` a permutation takes each to, None where one has no image.
+
+    The first of equal ones goes to the first.
+
+    >>> set_images([("host", frozenset({0, 1})), ("host", frozenset({2, 3}))], (2, 3, 0, 1))
+    (1, 0)
+    """
+    numbers: dict[RankSets, list[int]] = defaultdict(list)
+    for number, each in enumerate(sets):
+        numbers[each].append(number)
+    images = [0] * len(sets)
+    for (label, *members), equal in numbers.items():
+        moved = (frozenset([permutation[rank] for rank in ranks]) for ranks in members)
+        onto = numbers.get((label, *moved), [])
+        if len(onto) != len(equal):
+            return None
+        for number, image in zip(equal, onto, strict=True):
+            images[number] = image
+    return tuple(images)
+
+
+def host_sets(hosts: Iterable[int]) -> list[RankSets]:
+    """Return the ranks of each host, from the host of each rank.
+
+    >>> host_sets([0, 0, 1])
+    [('host', frozenset({0, 1})), ('host', frozenset({2}))]
+    """
+    members: dict[int, list[int]] = defaultdict(list)
+    for rank, host in enumerate(hosts):
+        members[host].append(rank)
+    return [("host", frozenset(ranks)) for ranks in members.values()]
+
+
+class Automorphism(NamedTuple):
+    """A permutation of the ranks of a `LinkGraph`, and where it takes links, sets and resources."""
+
+    ranks: Permutation
+    links: tuple[int, ...]
+    sets: tuple[int, ...]
+    resources: Mapping[Any, Any]
+
+    def pair(self, pair: tuple[int, int]) -> tuple[int, int]:
+        """Return the image of two ranks."""
+        return self.ranks[pair[0]], self.ranks[pair[1]]
+
+
+@dataclass(frozen=True)
+class LinkGraph:
+    """Links between ranks, and what else a symmetry must keep.
+
+    Attributes:
+        ranks: How many.
+        ends: (sending, receiving) rank of each link.
+        costs: What a link and its image must have in common.
+        resources: What each link shares with others (NICs, ports, hops), in order; what two links
+            share, their images share.
+        sets: Sets of ranks that go to such sets.
+    """
+
+    ranks: int
+    ends: Sequence[tuple[int, int]]
+    costs: Sequence[Hashable]
+    resources: Sequence[Sequence[Hashable]]
+    sets: Sequence[RankSets] = ()
+
+    @cached_property
+    def _number(self) -> dict[tuple[int, int], int]:
+        return {pair: link for link, pair in enumerate(self.ends)}
+
+    @cached_property
+    def _labels(self) -> list[tuple[Hashable, int]]:
+        return [
+            (cost, len(shared)) for cost, shared in zip(self.costs, self.resources, strict=True)
+        ]
+
+    def automorphism(self, permutation: Permutation) -> Automorphism | None:
+        """Return a permutation of the ranks with what it takes along; None where it is no symmetry.
+
+        >>> both = LinkGraph(2, ends=[(0, 1), (1, 0)], costs=[25, 25], resources=[["a"], ["b"]])
+        >>> both.automorphism((1, 0)).links
+        (1, 0)
+        """
+        number, labels = self._number, self._labels
+        links = tuple([number.get((permutation[a], permutation[b]), -1) for a, b in self.ends])
+        if -1 in links or [labels[image] for image in links] != labels:
+            return None
+        shared = chain.from_iterable(self.resources)
+        images = chain.from_iterable([self.resources[image] for image in links])
+        pairs = set(zip(shared, images, strict=True))
+        resources = dict(pairs)  # onto all resources, as links are permuted; so one to one
+        sets = set_images(self.sets, permutation)
+        if sets is None or len(pairs) != len(resources):
+            return None
+        return Automorphism(permutation, links, sets, resources)
+
+
+@dataclass(frozen=True)
+class Symmetry:
+    """The group that automorphisms of a graph generate.
+
+    Where no element but the identity keeps a rank in place, the group has its elements listed and
+    `len`; else they are none.
+
+    Attributes:
+        graph: What they keep.
+        generators: The automorphisms; the identity alone needs none.
+    """
+
+    graph: LinkGraph
+    generators: tuple[Automorphism, ...] = ()
+
+    def orbits(self, members: Iterable[T], image: Callable[[Automorphism, T], T]) -> list[list[T]]:
+        """Return `members` in the sets that the group takes into each other.
+
+        Args:
+            members: What the group acts on.
+            image: Returns where an automorphism takes one of them.
+        """
+        seen: set[T] = set()
+        result = []
+        for first in members:
+            if first in seen:
+                continue
+            seen.add(first)
+            orbit = [first]
+            for member in orbit:
+                for generator in self.generators:
+                    moved = image(generator, member)
+                    if moved not in seen:
+                        seen.add(moved)
+                        orbit.append(moved)
+            result.append(orbit)
+        return result
+
+    @cached_property
+    def resource_orbits(self) -> list[list[Any]]:
+        """Return what links share in the sets that the group takes into each other."""
+        names = chain.from_iterable(self.graph.resources)
+        return self.orbits(names, lambda to, name: to.resources[name])
+
+    @cached_property
+    def _permutations(self) -> tuple[Permutation, ...]:
+        identity = tuple(range(self.graph.ranks))
+        group = [identity]
+        taking_first = {0: identity}  # the one element that takes rank 0 to each rank
+        for element in group:
+            for generator in self.generators:
+                product = tuple([generator.ranks[rank] for rank in element])
+                if product[0] not in taking_first and not any(map(eq, product, identity)):
+                    taking_first[product[0]] = product
+                    group.append(product)
+                elif taking_first.get(product[0]) != product:
+                    return ()
+        return tuple(group)
+
+    def __len__(self) -> int:
+        """Return how many elements there are."""
+        return len(self._permutations)
+
+    @cached_property
+    def elements(self) -> tuple[Automorphism, ...]:
+        """Return the elements, the identity first."""
+        return tuple(filter(None, map(self.graph.automorphism, self._permutations)))
+
+    @cached_property
+    def link_representatives(self) -> tuple[int, ...]:
+        """Return the least link of each link's orbit."""
+        return tuple(map(min, zip(*(element.links for element in self.elements), strict=True)))
+
+    @cached_property
+    def representatives(self) -> tuple[int, ...]:
+        """Return the least set of each orbit of sets."""
+        orbits = zip(*(element.sets for element in self.elements), strict=True)
+        return tuple(sorted(set(map(min, orbits))))
+
+
+def free_symmetry(
+    graph: LinkGraph, permutations: Iterable[Permutation], *, exclusive: bool = False
+) -> Symmetry:
+    """Return a group of which no element but the identity keeps a rank in place.
 
     Args:
-        hosts: The nodes of each host, by number.
-        nodes: What each node must have in common with its image: its kind, say.
-        hops: The same for each hop, by its (sending, receiving) node.
-
-    >>> star = {(0, 2): 25, (2, 0): 25, (1, 2): 25, (2, 1): 25}
-    >>> host_classes([[0], [1]], ["gpu", "gpu", "switch"], star)
-    [[0, 1]]
+        graph: What the group keeps.
+        permutations: Its generators, in order; those with which it would not be so are left out.
+        exclusive: Whether none may keep a resource in place either, so that an orbit of sends has
+            at most one on it.
     """
-    around = _around(len(nodes), hops)
-    return _classes(_with_switches(hosts, around), nodes, hops, around)
-
-
-class HostSwaps:
-    """Hosts that may change places, and where that takes nodes, by their ids.
-
-    Hosts of one class have their ids in the same order, so the least id of any nodes of one host is
-    at the same place on all of them. Switches that serve one host alone count as part of it.
-    """
-
-    def __init__(
-        self,
-        hosts: Mapping[str, str | None],
-        nodes: Mapping[str, Hashable],
-        hops: Mapping[tuple[str, str], Hashable],
-    ) -> None:
-        """Find the classes of a graph: the host of each node, its label, and that of each hop."""
-        number = {node: place for place, node in enumerate(nodes)}
-        members: dict[str, list[int]] = defaultdict(list)
-        for node, host in hosts.items():
-            if host is not None:
-                members[host].append(number[node])
-        numbered = {(number[src], number[dst]): hop for (src, dst), hop in hops.items()}
-        around = _around(len(nodes), numbered)
-        parts = _with_switches(list(members.values()), around)
-        ids = list(nodes)
-        self._parts = [[ids[node] for node in part] for part in parts]
-        self._spot = {
-            node: (host, place)
-            for host, part in enumerate(self._parts)
-            for place, node in enumerate(part)
-        }
-        self._class: dict[int, list[int]] = {}
-        for alike in _classes(parts, list(nodes.values()), numbered, around):
-            by_order: dict[tuple[int, ...], list[int]] = defaultdict(list)
-            for member in alike:
-                by_order[_order(self._parts[member])].append(member)
-            for same in by_order.values():
-                self._class |= dict.fromkeys(same, same)
-
-    def host(self, node: str) -> int | None:
-        """Return the number of the host that `node` is part of, None where it is of none."""
-        spot = self._spot.get(node)
-        return None if spot is None else spot[0]
-
-    def canonical(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the image of `nodes` on the first hosts of their classes: equal for all images."""
-        first: dict[int, int] = {}
-        for host in self._hosts(nodes):
-            alike = self._class[host]
-            first[host] = alike[sum(self._class[other] is alike for other in first)]
-        return self._moved(nodes, first)
-
-    def first(self, src: str, dst: str) -> tuple[str, str]:
-        """Return `canonical((src, dst))`, in less time."""
-        alike: list[int] = []
-        one, other = self._spot.get(src), self._spot.get(dst)
-        if one is not None:
-            alike = self._class[one[0]]
-            src = self._parts[alike[0]][one[1]]
-        if other is not None:
-            second = one is not None and other[0] != one[0] and alike is self._class[other[0]]
-            dst = self._parts[self._class[other[0]][second]][other[1]]
-        return src, dst
-
-    def moved(
-        self, nodes: Iterable[str], ends: tuple[str, str], onto: tuple[str, str]
-    ) -> tuple[str, ...]:
-        """Return where a symmetry that takes `ends` to their image `onto` takes `nodes`."""
-        spots = self._spot
-        image = {spots[a][0]: spots[b][0] for a, b in zip(ends, onto, strict=True) if a in spots}
-        return self._moved(nodes, image)
-
-    def images(self, nodes: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-        """Yield each image of `nodes` once, `nodes` themselves among them."""
-        hosts = self._hosts(nodes)
-        for onto in itertools.product(*(self._class[host] for host in hosts)):
-            if len(set(onto)) == len(hosts):
-                yield self._moved(nodes, dict(zip(hosts, onto, strict=True)))
-
-    def count(self, nodes: tuple[str, ...]) -> int:
-        """Return how many images `nodes` have."""
-        classes = Counter(self._class[host][0] for host in self._hosts(nodes))
-        return math.prod(math.perm(len(self._class[first]), n) for first, n in classes.items())
-
-    def representatives(self, nodes: Sequence[str]) -> Iterator[tuple[str, str]]:
-        """Yield one of each set of ordered pairs of different `nodes` that are images."""
-        for src in nodes:
-            if self.canonical((src,)) == (src,):
-                pairs = ((src, dst) for dst in nodes if dst != src)
-                yield from (pair for pair in pairs if self.canonical(pair) == pair)
-
-    def _hosts(self, nodes: tuple[str, ...]) -> list[int]:
-        spots = self._spot
-        return list(dict.fromkeys(spots[node][0] for node in nodes if node in spots))
-
-    def _moved(self, nodes: Iterable[str], image: Mapping[int, int]) -> tuple[str, ...]:
-        spots, parts = self._spot, self._parts
-        return tuple(
-            [
-                parts[image[spot[0]]][spot[1]]
-                if (spot := spots.get(node)) is not None and spot[0] in image
-                else node
-                for node in nodes
-            ]
-        )
-
-
-def _order(ids: Sequence[str]) -> tuple[int, ...]:
-    return tuple(sorted(range(len(ids)), key=ids.__getitem__))
-
-
-def _around(nodes: int, hops: Hops) -> list[list[tuple[int, int]]]:
-    """Return the hops at each node."""
-    around: list[list[tuple[int, int]]] = [[] for _ in range(nodes)]
-    for hop in hops:
-        for end in hop:
-            around[end].append(hop)
-    return around
-
-
-def _classes(
-    parts: Sequence[Sequence[int]],
-    nodes: Sequence[Hashable],
-    hops: Hops,
-    around: Sequence[Sequence[tuple[int, int]]],
-) -> list[list[int]]:
-    classes: list[list[int]] = []
-    for number, part in enumerate(parts):
-        for members in classes:
-            if _may_swap(parts[members[0]], part, nodes, hops, around):
-                members.append(number)
-                break
-        else:
-            classes.append([number])
-    return classes
-
-
-def _with_switches(
-    hosts: Sequence[Sequence[int]], around: Sequence[Sequence[tuple[int, int]]]
-) -> list[list[int]]:
-    """Return the nodes of each host, and the nodes of no host that serve no other host."""
-    host_of = {node: number for number, host in enumerate(hosts) for node in host}
-    parts = [list(host) for host in hosts]
-    for node, hops in enumerate(around):
-        if node not in host_of:
-            served = {host_of[end] for hop in hops for end in hop if end in host_of}
-            if len(served) == 1:
-                parts[served.pop()].append(node)
-    return parts
-
-
-def _may_swap(
-    one: Sequence[int],
-    other: Sequence[int],
-    nodes: Sequence[Hashable],
-    hops: Hops,
-    around: Sequence[Sequence[tuple[int, int]]],
-) -> bool:
-    if len(one) != len(other):
-        return False
-    image = dict(zip((*one, *other), (*other, *one), strict=True))
-    # A swap is its own inverse: if each hop at these nodes has an image, each is one.
-    return all(
-        nodes[node] == nodes[there]
-        and all(
-            hops.get((image.get(src, src), image.get(dst, dst))) == hops[src, dst]
-            for src, dst in around[node]
-        )
-        for node, there in image.items()
-    )
+    group = Symmetry(graph)
+    for generator in filter(None, map(graph.automorphism, permutations)):
+        larger = Symmetry(graph, (*group.generators, generator))
+        moves = not exclusive or all(len(orbit) == len(larger) for orbit in larger.resource_orbits)
+        if len(larger) > len(group) and moves:
+            group = larger
+    return group

@@ -13,9 +13,9 @@ from itertools import pairwise
 from tuccl.planners import distances
 from tuccl.synth.model.network import Network, distinct, exact_rate, topology_network
 from tuccl.topology import Node, Topology, merge_nics
+from tuccl.topology.host_swaps import HostSwaps
 from tuccl.topology.paths import path_orbits
 from tuccl.topology.relays import RelayPaths
-from tuccl.topology.symmetry import HostSwaps
 
 # Arcs into a relay from which on it is one vertex, whatever turns routes take there: this promises
 # more, if anything, and spares as many arcs as the product of those in and those out.

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from tuccl.sketches.symmetry import rotation
 from tuccl.synth.model.demand import Demand
 from tuccl.synth.model.network import Network
-from tuccl.synth.model.symmetry import LinkGraph, Symmetry, symmetry_of
+from tuccl.topology.symmetry import LinkGraph, Symmetry, free_symmetry, rotation
 
 
 @dataclass(frozen=True)
@@ -92,16 +91,13 @@ def instance_symmetry(instance: Instance) -> Symmetry:
         ends=network.pairs,
         costs=[tuple(network.rates[hop] for hop in route) for route in network.routes],
         resources=network.routes,
+        sets=[demand.rank_sets for demand in instance.demands],
     )
-    return symmetry_of(graph, instance.demands, _rotations(network.ranks))
-
-
-def _rotations(ranks: int) -> list[tuple[int, ...]]:
-    """Return rotations of all ranks, then of blocks of them, the finest of each size first."""
-    sizes = [size for size in range(ranks, 1, -1) if ranks % size == 0]
-    return [
-        rotation(ranks, offset, size)
-        for size in sizes
+    # Of all ranks, then of blocks of them, the finest of each size first.
+    rotations = (
+        rotation(network.ranks, offset, size)
+        for size in range(network.ranks, 1, -1)
         for offset in range(1, size)
-        if size % offset == 0
-    ]
+        if network.ranks % size == size % offset == 0
+    )
+    return free_symmetry(graph, rotations)

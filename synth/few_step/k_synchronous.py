@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tuccl.synth.few_step.instance import Instance, instance_symmetry
 from tuccl.synth.model.solver import Budget, Outcome, cp_sat, run_model
-from tuccl.synth.model.symmetry import Symmetry
+from tuccl.topology.symmetry import Symmetry
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -105,7 +105,7 @@ def solve_k_synchronous(
         return _direct(instance, rounds)
     answer = KSynchronous("out of time", steps, least_rounds=fewest)
     symmetry = instance_symmetry(instance)
-    groups = [symmetry] if len(symmetry) == 1 else [symmetry, symmetry.trivial]
+    groups = [symmetry] if len(symmetry) == 1 else [symmetry, Symmetry(symmetry.graph)]
     for number, group in enumerate(groups):
         if answer.optimal or (rounds is not None and answer.status == "solved"):
             break
@@ -180,8 +180,8 @@ class _Search:
         """Yield the sends of representatives, and their images under the symmetry."""
         for (step, pair, chunk), sent in zip(self.possible, model.sent, strict=True):
             if outcome.value(sent):
-                for pairs, chunks in zip(self.symmetry.links, self.symmetry.chunks, strict=True):
-                    yield StepSend(step, pairs[pair], chunks[chunk])
+                for image in self.symmetry.elements:
+                    yield StepSend(step, image.links[pair], image.sets[chunk])
 
 
 def _needed(instance: Instance, sends: Sequence[StepSend]) -> tuple[StepSend, ...]:
@@ -233,16 +233,13 @@ class _Model:
     def _load(self) -> None:
         """Have no resource carry more in a step than its rounds allow; one stands for its orbit."""
         routes, rates = self.instance.network.routes, self.instance.network.rates
-        first: dict[int, int] = {}
-        for moved in self.search.symmetry.links:
-            for pair, image in enumerate(moved):
-                for hop, other in zip(routes[pair], routes[image], strict=True):
-                    first[other] = min(first.get(other, hop), hop)
+        symmetry = self.search.symmetry
+        first = {min(orbit) for orbit in symmetry.resource_orbits}
         loads: dict[tuple[int, int], list[cp_model.IntVar]] = defaultdict(list)
         for (step, pair, _), sent in zip(self.search.possible, self.sent, strict=True):
-            for moved in self.search.symmetry.links:
-                for hop in routes[moved[pair]]:
-                    if first[hop] == hop:
+            for image in symmetry.elements:
+                for hop in routes[image.links[pair]]:
+                    if hop in first:
                         loads[step, hop].append(sent)
         for (step, hop), load in loads.items():
             room = rates[hop] / self.instance.unit

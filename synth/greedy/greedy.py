@@ -21,8 +21,7 @@ from tuccl.planners import GreedyResult, Send, list_schedule, plan_multicast, pl
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.greedy.infeasibility import unreachable, unroutable
 from tuccl.synth.greedy.problem import MOST_CONNECTIONS, PlanningProblem
-from tuccl.synth.greedy.rotation import no_symmetry
-from tuccl.synth.greedy.routes import Routes
+from tuccl.synth.greedy.routes import Routes, no_symmetry
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.network import Network, sketch_network
 from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
@@ -139,16 +138,15 @@ class _Matching:
 
     def _rotations(self, send: Send) -> Iterator[tuple[int, int, int]]:
         """Yield first chunk, source and destination of a send in each period."""
-        symmetry = self.problem.routes.symmetry
-        src, dst, periods = self.problem.routes.ends[send.route]
-        size = len(self.problem.sources)
-        back, chunk = divmod(send.chunk, size) if symmetry.periods > 1 else (0, send.chunk)
-        for period in range(symmetry.periods):
-            home, receiver = ((period + n) % symmetry.periods for n in (-back, periods))
+        routes, size = self.problem.routes, len(self.problem.sources)
+        src, dst, periods = routes.ends[send.route]
+        back, chunk = divmod(send.chunk, size) if routes.periods > 1 else (0, send.chunk)
+        for period in range(routes.periods):
+            home, receiver = ((period + n) % routes.periods for n in (-back, periods))
             yield (
                 (home * size + chunk) * self.problem.group,
-                period * symmetry.ranks + src,
-                receiver * symmetry.ranks + dst,
+                period * routes.period_ranks + src,
+                receiver * routes.period_ranks + dst,
             )
 
     def _channels(self) -> list[int]:
@@ -189,12 +187,11 @@ def _multicast(problem: PlanningProblem, *, reverse: bool = False) -> GreedyResu
     Raises:
         Infeasible: some chunk cannot reach some rank.
     """
-    symmetry = problem.routes.symmetry
     matching = plan_multicast(
         problem.routes.periodic_network(problem.group_bytes, reverse=reverse),
         problem.sources,
         [] if reverse else problem.relayed_chunks(),
-        **problem.search(len(problem.sources) * (symmetry.periods * symmetry.ranks - 1)),
+        **problem.search(len(problem.sources) * (problem.routes.network.ranks - 1)),
     )
     if matching.start < 0:
         raise Infeasible(unreachable(problem, matching.chunk, matching.rank, reverse=reverse))

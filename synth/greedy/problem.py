@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tuccl.sketches.sketch import Sketch
-from tuccl.synth.greedy.rotation import RotationSymmetry, no_symmetry, rotation_symmetry
-from tuccl.synth.greedy.routes import Routes
+from tuccl.synth.greedy.routes import Routes, rotation_symmetry
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.demand import demands_of
 from tuccl.synth.model.problem import Options, Problem
@@ -62,8 +61,7 @@ class PlanningProblem:
     @property
     def is_rotated(self) -> bool:
         """Return whether one period alone is lowered, and the executor's ranks rotate it."""
-        symmetry = self.routes.symmetry
-        return self.routes.network.ranks > _MOST_PLANNED_RANKS and symmetry.periods > 1
+        return self.routes.network.ranks > _MOST_PLANNED_RANKS and self.routes.periods > 1
 
     def search(self, sends: int) -> dict[str, int]:
         """Return the arguments of a native search for a plan of so many sends."""
@@ -78,16 +76,14 @@ class PlanningProblem:
     @cached_property
     def sources(self) -> list[int]:
         """Return the rank that has (of reductions: is to have) each chunk group of a period."""
-        chunks = self.chunks_per_rank * self.routes.symmetry.ranks
+        chunks = self.chunks_per_rank * self.routes.period_ranks
         demands = demands_of(self.collective, self.chunks_per_rank)
         return [demand.source for demand in demands[: chunks : self.group]]
 
     def renumbered(self, chunk: int, periods: int) -> int:
         """Return the number of a rank's chunk as ranks so many periods on know it."""
         chunks_per_period = len(self.sources)
-        return (chunk + periods * chunks_per_period) % (
-            chunks_per_period * self.routes.symmetry.periods
-        )
+        return (chunk + periods * chunks_per_period) % (chunks_per_period * self.routes.periods)
 
     @property
     def relay_rule(self) -> list[list[int]]:
@@ -129,27 +125,27 @@ class PlanningProblem:
                 yield replace(self, routes=routes, group=size)
 
     def _route_variants(self) -> Iterator[Routes]:
-        network = self.routes.network
-        single = symmetry = no_symmetry(network)
+        network, single = self.routes.network, self.routes.symmetry
         call = self.collective
         unlike = call.rooted or call.name == "alltoall" or call.groups is not None
-        if not (unlike or self.sketch.relays):
-            symmetry = rotation_symmetry(network)
+        rotations = single if unlike or self.sketch.relays else rotation_symmetry(network)
         many = network.ranks > _MOST_PLANNED_RANKS
-        for rotation in dict.fromkeys((symmetry,) if many else (single, symmetry)):
-            out = [n for n, (src, _) in enumerate(network.pairs) if src < rotation.ranks]
+        for symmetry in (single, rotations)[many or len(rotations) == 1 :]:
+            period = network.ranks // len(symmetry)
+            out = [n for n, (src, _) in enumerate(network.pairs) if src < period]
             close = [n for n in out if same_host_or_rail(network.hosts, *network.pairs[n])]
-            if many and rotation.periods > 1:
-                yield Routes(network, rotation, tuple(self._strided(close, rotation)))
+            if many and len(symmetry) > 1:
+                yield _strided(Routes(network, symmetry, tuple(close)))
                 continue
-            yield Routes(network, rotation, tuple(out))
+            yield Routes(network, symmetry, tuple(out))
             if len(close) < len(out):
-                yield Routes(network, rotation, tuple(close))
+                yield Routes(network, symmetry, tuple(close))
 
-    def _strided(self, pairs: list[int], symmetry: RotationSymmetry) -> list[int]:
-        """Return the pairs that lead 0, 1, 2, 4 and so on periods on, if all were too many."""
-        routes = Routes(self.routes.network, symmetry, tuple(pairs))
-        if routes.connections(range(len(pairs))) <= MOST_CONNECTIONS:
-            return pairs
-        strides = {0, *(1 << power for power in range((symmetry.periods - 1).bit_length()))}
-        return [n for n, ends in zip(pairs, routes.ends, strict=True) if ends.period in strides]
+
+def _strided(routes: Routes) -> Routes:
+    """Return the routes that lead 0, 1, 2, 4 and so on periods on, if all were too many."""
+    if routes.connections(range(len(routes.pairs))) <= MOST_CONNECTIONS:
+        return routes
+    strides = {0, *(1 << power for power in range((routes.periods - 1).bit_length()))}
+    ends = zip(routes.pairs, routes.ends, strict=True)
+    return replace(routes, pairs=tuple(pair for pair, end in ends if end.period in strides))

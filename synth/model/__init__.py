@@ -1,1 +1,1 @@
-"""The nouns of synthesis: problem, network, schedule, symmetry, and proof of a schedule."""
+"""The nouns of synthesis: problem, network, schedule, and proof of a schedule."""

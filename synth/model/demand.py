@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tuccl.synth.model.collective import Collective
+from tuccl.topology.symmetry import RankSets
 
 
 @dataclass(frozen=True)
@@ -13,6 +14,11 @@ class Demand:
 
     source: int
     targets: frozenset[int]
+
+    @property
+    def rank_sets(self) -> RankSets:
+        """Return the source and the targets, as symmetries take them along."""
+        return None, frozenset({self.source}), self.targets
 
 
 def demands_of(collective: Collective, chunks_per_rank: int) -> list[Demand]:

@@ -8,7 +8,6 @@ from functools import cached_property, lru_cache
 from itertools import permutations
 
 from tuccl.synth.model.network import Network, Pair
-from tuccl.synth.model.symmetry import isomorphic_groups
 
 
 def compose_tree(
@@ -148,6 +147,21 @@ class EqualGroups:
 
 @lru_cache(maxsize=16)
 def equal_groups(network: Network, size: int | None = None) -> EqualGroups | None:
-    """Return the hosts, or blocks of `size` ranks, where they are isomorphic; else None."""
-    members = isomorphic_groups(network, size)
-    return EqualGroups(network, members) if members else None
+    """Return the hosts, or blocks of `size` ranks, where they are isomorphic; else None.
+
+    That is, several have equally many ranks, and links between the same local ranks.
+    """
+    groups: dict[int, list[int]] = {}
+    for rank, host in enumerate(network.hosts):
+        groups.setdefault(rank // size if size else host, []).append(rank)
+    members = tuple(map(tuple, groups.values()))
+    inside = {
+        frozenset(
+            (a, b)
+            for a, x in enumerate(ranks)
+            for b, y in enumerate(ranks)
+            if (x, y) in network.index or a == b
+        )
+        for ranks in members
+    }
+    return EqualGroups(network, members) if len(members) > 1 == len(inside) else None

@@ -10,8 +10,15 @@ from tuccl.errors import Infeasible
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.demand import demands_of
-from tuccl.synth.model.symmetry import Symmetry
 from tuccl.synth.taccl.costs import LinkCosts
+from tuccl.topology.symmetry import (
+    LinkGraph,
+    Symmetry,
+    free_symmetry,
+    host_sets,
+    rotation,
+    set_images,
+)
 
 
 @dataclass(frozen=True)
@@ -29,6 +36,30 @@ class Chunk:
     source: int
     targets: frozenset[int]
     links: tuple[int, ...]
+
+
+def sketch_symmetry(
+    collective: Collective, sketch: Sketch, costs: LinkCosts, chunks_per_rank: int
+) -> Symmetry:
+    """Return the group that the sketch's symmetries generate, as far as they can all hold.
+
+    A symmetry is left out if it moves a root, changes a cost or a rule, or would have two sends of
+    one orbit exclude each other on a link or a port.
+    """
+    links = costs.links
+    graph = LinkGraph(
+        costs.ranks,
+        ends=[(link.src, link.dst) for link in links],
+        costs=[(link.alpha, link.beta, link.inter) for link in links],
+        resources=[link.ports for link in links],
+        sets=[demand.rank_sets for demand in demands_of(collective, chunks_per_rank)],
+    )
+    # Hosts go to hosts as a whole, and relays with what they carry to relays.
+    rules = host_sets(sketch.hosts)
+    rules += [("relay", frozenset({rank}), frozenset(of)) for rank, of in sketch.relays.items()]
+    rotations = [rotation(sketch.ranks, *each) for each in sketch.symmetry if not collective.rooted]
+    kept = [each for each in rotations if set_images(rules, each) is not None]
+    return free_symmetry(graph, kept, exclusive=True)
 
 
 def representative_chunks(

@@ -9,9 +9,9 @@ from functools import cached_property
 from operator import attrgetter
 from typing import NamedTuple
 
-from tuccl.synth.model.symmetry import Symmetry
 from tuccl.synth.taccl.chunks import Chunk
 from tuccl.synth.taccl.costs import Link, LinkCosts
+from tuccl.topology.symmetry import Symmetry
 
 _Resource = tuple[str, object]
 BY_START = attrgetter("start", "end", "link")
@@ -72,21 +72,14 @@ class Problem:
     @cached_property
     def resources(self) -> list[tuple[_Resource, ...]]:
         """Return, for each link, what its sends exclude each other on, one for all of an orbit."""
-        ports = self._port_orbits()
+        orbits = self.symmetry.resource_orbits
+        ports = {port: min(orbit, key=repr) for orbit in orbits for port in orbit}
         resources: list[tuple[_Resource, ...]] = []
         for number, link in enumerate(self.links):
             shared = tuple(("port", ports[port]) for port in link.ports)
             own_link = ("link", self.link_orbits[number])
             resources.append(shared if shared and link.holds_ports else (own_link, *shared))
         return resources
-
-    def _port_orbits(self) -> dict[object, object]:
-        representative: dict[object, object] = {}
-        for number, link in enumerate(self.links):
-            for index, port in enumerate(link.ports):
-                images = (self.links[to[number]].ports[index] for to in self.symmetry.links)
-                representative.setdefault(port, min(images, key=repr))
-        return representative
 
     def entries(self, chunk: int, host: int) -> list[int]:
         """Return the links by which a chunk may enter a host."""
@@ -105,8 +98,8 @@ class Problem:
         together: dict[tuple[int, int, int], list[int]] = defaultdict(list)
         for send in sends:
             chunk = self.chunks[send.chunk].id
-            for links, chunks in zip(self.symmetry.links, self.symmetry.chunks, strict=True):
-                together[send.start, send.end, links[send.link]].append(chunks[chunk])
+            for image in self.symmetry.elements:
+                together[send.start, send.end, image.links[send.link]].append(image.sets[chunk])
         return [
             TimedMessage(tuple(sorted(chunks)), link, start, end)
             for (start, end, link), chunks in sorted(together.items())

@@ -17,7 +17,7 @@ from tuccl.synth.model.problem import Problem as SynthesisProblem
 from tuccl.synth.model.schedule import Proof, Schedule
 from tuccl.synth.model.solver import Budget, Outcome, cp_sat, run_model
 from tuccl.synth.model.trace import Trace
-from tuccl.synth.taccl.chunks import representative_chunks
+from tuccl.synth.taccl.chunks import representative_chunks, sketch_symmetry
 from tuccl.synth.taccl.contiguity import ContiguityModel, merge_sends
 from tuccl.synth.taccl.costs import LinkCosts, sketch_costs
 from tuccl.synth.taccl.heuristic_ordering import heuristic_sends
@@ -30,7 +30,6 @@ from tuccl.synth.taccl.problem import (
     reverse_time,
 )
 from tuccl.synth.taccl.routing import HeadsAndTails, RoutingModel
-from tuccl.synth.taccl.symmetry import sketch_symmetry
 
 # Possible sends beyond which building a model alone takes longer than users wait.
 _MOST_SENDS = 60_000

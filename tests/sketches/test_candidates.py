@@ -13,11 +13,11 @@ from tuccl.errors import InputError
 from tuccl.sketches import candidate_sketches, full_mesh
 from tuccl.sketches.checks import checked
 from tuccl.sketches.files import decode_sketch, encode_sketch
-from tuccl.sketches.symmetry import broken_link
 from tuccl.topology.fabric import join
 from tuccl.topology.graph import Link, Node, Topology
 from tuccl.topology.paths import path
 from tuccl.topology.profiles import PROFILES, load_profile
+from tuccl.topology.symmetry import rotation
 
 Cluster = Callable[..., Topology]
 MACHINES = [(name, nodes) for name in PROFILES for nodes in (1, 2, 3)]
@@ -37,7 +37,13 @@ def test_candidates(name: str, nodes: int, nbytes: int) -> None:
         assert set(sketch.pairs) | gone == mesh
         assert len(sketch.links) + len(sketch.pruned) == len(mesh)
         assert nx.is_strongly_connected(nx.DiGraph(list(sketch.pairs)))
-        assert all(broken_link(sketch, *pair, costs=True) is None for pair in sketch.symmetry)
+        for turn in sketch.symmetry:
+            to = rotation(t.ranks, *turn)
+            for link in sketch.links:
+                image = sketch.link(to[link.src], to[link.dst])
+                assert image is not None and image.inter == link.inter
+                assert image.alpha_us == pytest.approx(link.alpha_us)
+                assert image.beta_us_per_mb == pytest.approx(link.beta_us_per_mb)
         assert decode_sketch(encode_sketch(checked(sketch))) == sketch
         assert (nbytes // t.ranks) % sketch.chunks_per_rank == 0
     assert candidate_sketches(t, "allgather", nbytes) == sketches

@@ -23,9 +23,9 @@ from tuccl.sketches.taccl_profile import SHIPPED_UNITS, TacclMachine
 from tuccl.synth import COLLECTIVES, Collective, Problem, lower, make_schedule
 from tuccl.synth.model.certificate import verify_schedule
 from tuccl.synth.model.solver import Budget
+from tuccl.synth.taccl.chunks import sketch_symmetry
 from tuccl.synth.taccl.costs import Link, sketch_costs
 from tuccl.synth.taccl.problem import TimedMessage, makespan, retime, reverse_time
-from tuccl.synth.taccl.symmetry import sketch_symmetry
 from tuccl.synth.taccl.taccl import Solution, schedule_of, solve
 
 Mesh = Callable[..., Sketch]
@@ -138,8 +138,8 @@ def test_symmetric_schedules_are_symmetric(mesh: Mesh) -> None:
     assert len(symmetry) == 8
     solution, _ = solve_sketch(sketch, "allgather", seconds=2.0)
     sent = {(m.chunks, m.link, m.start) for m in solution.messages}
-    for links, chunks in zip(symmetry.links, symmetry.chunks, strict=True):
-        moved = {(tuple(chunks[c] for c in cs), links[w], at) for cs, w, at in sent}
+    for to in symmetry.elements:
+        moved = {(tuple(to.sets[c] for c in cs), to.links[w], at) for cs, w, at in sent}
         assert moved == sent
 
 

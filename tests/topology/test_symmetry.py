@@ -1,154 +1,152 @@
-"""Hosts that may change places, and what they spare: exactly what the full way gives."""
+"""Automorphisms and their groups, against the definitions tried on all permutations."""
 
 from __future__ import annotations
 
-import sys
+import random
 from collections import Counter
-from collections.abc import Hashable, Sequence
-from itertools import permutations
+from collections.abc import Callable, Hashable
+from itertools import permutations, product
 
-import msgspec
 import pytest
 
-from tuccl.topology import (
-    Node,
-    Path,
-    Topology,
-    all_paths,
-    join,
-    join_hosts,
-    keep_gpus,
-    load_profile,
-    signature,
+from tuccl.topology.symmetry import (
+    Automorphism,
+    LinkGraph,
+    Permutation,
+    RankSets,
+    Symmetry,
+    free_symmetry,
+    rotation,
 )
-from tuccl.topology.paths import joined_pairs, path_orbits
-from tuccl.topology.relays import RelayPaths
-from tuccl.topology.symmetry import Hops, HostSwaps, host_classes
+
+RANKS = 6
 
 
-def clusters() -> list[Topology]:
-    """Clusters of up to 64 GPUs: equal hosts on every fabric, unequal ones, and a slow link."""
-    ndv2, dgx = load_profile("ndv2"), load_profile("dgx-h100")
-    equal = [
-        join(load_profile(name), hosts, fabric)
-        for name, hosts in (("ndv2", 4), ("dgx-h100", 8), ("p5", 2), ("dgx-2", 2))
-        for fabric in ("single", "clos")
+def some_graph(seed: int) -> LinkGraph:
+    """A ring or a mesh with shared resources and sets; a link or a set may stand out."""
+    chance = random.Random(seed)
+    steps = chance.choice([(1,), (1, 5), (1, 2, 3, 4, 5), (3,), (2, 4)])
+    ends = [(rank, (rank + step) % RANKS) for rank in range(RANKS) for step in steps]
+    costs = [(dst - src) % 3 == 0 for src, dst in ends]
+    ports: list[Callable[[int], Hashable]] = [lambda n: n, lambda n: n // 2, lambda n: n % 3, bool]
+    out, into = chance.choice(ports), chance.choice(ports)
+    resources = [(("out", out(src)), ("in", into(dst)))[: seed % 3] for src, dst in ends]
+    if seed % 5 == 0:
+        costs[0] = not costs[0]
+    size = chance.choice([1, 2, 3, 4])
+    blocks = [range(n, min(n + size, RANKS)) for n in range(0, RANKS, size)]
+    sets: list[RankSets] = [
+        (len(ranks), frozenset(ranks[:first]), frozenset(ranks))
+        for ranks in blocks
+        for first in (0, 1)
     ]
-    slow = msgspec.structs.replace(equal[0].links[-1], bandwidth=3.0)
-    lopsided = msgspec.structs.replace(equal[0], links=(*equal[0].links[:-1], slow))
-    small = keep_gpus(join(dgx, 3, "rail", up_gbs=100.0), [0, 1, 2, 3, 8, 9, 10, 11, 16])
-    return [*equal, *oddly_named(), lopsided, small, ndv2, load_profile("torus-4x4x4")]
+    sets = sets * chance.choice([0, 1, 2]) + sets[: chance.choice([0, 0, 1])]
+    return LinkGraph(RANKS, ends, costs, resources, sets)
 
 
-def oddly_named() -> list[Topology]:
-    """Clusters whose hosts, and the switches beside them, are in another order as text."""
-    ndv4, ndv2 = load_profile("ndv4"), load_profile("ndv2")
-    names = (["b", "a", "n10", "n2"], ["t", "tor0a", "u", "tor"], ["x", "x.1", "x-1", "x!"])
-    odd = [
-        join_hosts([ndv4, ndv4, ndv2, ndv4], few, fabric)[0]
-        for few in names
-        for fabric in ("single", "clos")
-    ]
-    bare = [msgspec.structs.replace(each, routes=()) for each in odd]
-    spines = [several_spines(each) for each in bare[1::2]]
-    return [*odd, *bare, *spines, *map(renamed, (bare[0], spines[0]))]
-
-
-def several_spines(topology: Topology) -> Topology:
-    """Two more spines beside that of a Clos, of which paths take the first by name."""
-    more = [
-        msgspec.structs.replace(link, dst=spine)
-        for link in topology.links
-        for spine in ("a", "v")
-        if link.dst == "spine0"
-    ]
-    nodes = (*topology.nodes, Node("a", "switch"), Node("v", "switch"))
-    return msgspec.structs.replace(topology, nodes=nodes, links=(*topology.links, *more))
-
-
-def renamed(topology: Topology) -> Topology:
-    """The same machine with ids in no order, so that ties go another way on each host."""
-    name = {node.id: str(n * 7919 % 997) for n, node in enumerate(topology.nodes)}
-    return msgspec.structs.replace(
-        topology,
-        nodes=tuple(msgspec.structs.replace(n, id=name[n.id]) for n in topology.nodes),
-        links=tuple(
-            msgspec.structs.replace(link, src=name[link.src], dst=name[link.dst])
-            for link in topology.links
-        ),
+def keeps(graph: LinkGraph, to: Permutation) -> bool:
+    """The definition, link by link and for every two uses of resources."""
+    number = {pair: link for link, pair in enumerate(graph.ends)}
+    images = [number.get((to[src], to[dst])) for src, dst in graph.ends]
+    if None in images or Counter(moved(each, to) for each in graph.sets) != Counter(graph.sets):
+        return False
+    pairs = [(link, image) for link, image in enumerate(images) if image is not None]
+    shared = graph.resources
+    uses = [(link, image, n) for link, image in pairs for n in range(len(shared[link]))]
+    return all(graph.costs[link] == graph.costs[image] for link, image in pairs) and all(
+        (shared[one][n] == shared[other][m]) == (shared[onto][n] == shared[other_onto][m])
+        for (one, onto, n), (other, other_onto, m) in product(uses, uses)
     )
 
 
-@pytest.mark.parametrize("topology", clusters(), ids=lambda t: t.name[:30])
-def test_a_signature_by_symmetry_is_that_of_every_gpu(
-    topology: Topology, monkeypatch: pytest.MonkeyPatch
+def moved(sets: RankSets, to: Permutation) -> RankSets:
+    label, *members = sets
+    return label, *(frozenset(to[rank] for rank in ranks) for ranks in members)
+
+
+def generated(generators: list[Permutation]) -> set[Permutation]:
+    """All products of the generators, by multiplying until nothing is new."""
+    group = {tuple(range(RANKS))}
+    while more := {tuple(g[rank] for rank in e) for g in generators for e in group} - group:
+        group |= more
+    return group
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_automorphisms_are_the_permutations_that_keep_the_graph(seed: int) -> None:
+    graph = some_graph(seed)
+    for to in permutations(range(RANKS)):
+        found = graph.automorphism(to)
+        assert (found is not None) == keeps(graph, to)
+        if found is not None:
+            for link, image in enumerate(found.links):
+                assert graph.ends[image] == found.pair(graph.ends[link])
+                shared = [found.resources[name] for name in graph.resources[link]]
+                assert shared == list(graph.resources[image])
+            for each, number in zip(graph.sets, found.sets, strict=True):
+                assert graph.sets[number] == moved(each, to)
+            assert sorted(found.sets) == list(range(len(graph.sets)))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_orbits_are_what_all_products_of_the_generators_reach(seed: int) -> None:
+    graph = some_graph(seed)
+    turns = [rotation(RANKS, *each) for each in ((1, 2), (1, 3), (2, 6), (3, 6))]
+    generators = tuple(filter(None, map(graph.automorphism, turns)))
+    group = generated([each.ranks for each in generators])
+    found = Symmetry(graph, generators).orbits(graph.ends, Automorphism.pair)
+    assert {frozenset(orbit) for orbit in found} == {
+        frozenset((to[src], to[dst]) for to in group) for src, dst in graph.ends
+    }
+    assert sum(map(len, found)) == len(graph.ends)
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("seed", range(60))
+def test_a_free_group_takes_generators_in_turn_while_it_moves_all(
+    seed: int, exclusive: bool
 ) -> None:
-    def apart(
-        hosts: Sequence[Sequence[int]], nodes: Sequence[Hashable], hops: Hops
-    ) -> list[list[int]]:
-        return [[host] for host in range(len(hosts))]
-
-    by_symmetry = signature(topology)
-    monkeypatch.setattr(sys.modules[signature.__module__], "host_classes", apart)
-    assert by_symmetry == signature(topology)
-
-
-def test_hosts_change_places_with_their_own_switches() -> None:
-    """Three hosts of one GPU, each on a switch of its own below one spine."""
-    ends = [(0, 3), (1, 4), (2, 5), (3, 6), (4, 6), (5, 6)]
-    hops = {(a, b): 25 for ends_of in ends for a, b in permutations(ends_of)}
-    nodes = ["gpu"] * 3 + ["switch"] * 4
-    assert host_classes([[0], [1], [2]], nodes, hops) == [[0, 1, 2]]
-    assert host_classes([[0], [1], [2]], nodes, hops | {(5, 6): 12}) == [[0, 1], [2]]
-    assert host_classes([[0], [1], [2]], ["gpu", "GPU", *nodes[2:]], hops) == [[0, 2], [1]]
-    assert host_classes([[0, 1], [2]], nodes, hops) == [[0], [1]]
-
-
-@pytest.mark.parametrize("topology", clusters(), ids=lambda t: t.name[:30])
-def test_paths_by_symmetry_are_those_of_every_host(
-    topology: Topology, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    by_symmetry = all_paths(msgspec.structs.replace(topology))
-    joined = joined_pairs(topology)
-    monkeypatch.setattr(HostSwaps, "first", lambda self, src, dst: (src, dst))
-    assert by_symmetry == all_paths(msgspec.structs.replace(topology))
-    assert joined == len(by_symmetry)
+    graph = some_graph(seed)
+    turns: list[Permutation] = [
+        (3, 2, 4, 0, 5, 1),
+        (0, 5, 4, 3, 2, 1),
+        (1, 0, 5, 4, 3, 2),
+        (1, 0, 2, 3, 4, 5),
+    ]
+    turns += [rotation(RANKS, *each) for each in ((3, 6), (1, 2), (1, 3), (1, 6))]
+    if seed % 2:
+        turns.reverse()
+    group = free_symmetry(graph, turns, exclusive=exclusive)
+    elements = {element.ranks for element in group.elements}
+    assert len(elements) == len(group)
+    kept: list[Permutation] = []
+    for turn in turns:
+        larger = generated([*kept, turn])
+        if graph.automorphism(turn) and is_free(graph, larger, exclusive):
+            kept += [turn] * (larger != generated(kept))
+    assert elements == generated(kept) and [each.ranks for each in group.generators] == kept
 
 
-@pytest.mark.parametrize("topology", clusters(), ids=lambda t: t.name[:30])
-def test_images_of_the_paths_of_orbits_are_all_paths_each_once(topology: Topology) -> None:
-    images = Counter[tuple[str, ...]]()
-    for path, swaps in path_orbits(topology):
-        nodes = nodes_of(path)
-        images.update(swaps.images(nodes))
-        assert swaps.count(nodes) == len(list(swaps.images(nodes)))
-    assert images == Counter(map(nodes_of, all_paths(topology).values()))
+def is_free(graph: LinkGraph, group: set[Permutation], exclusive: bool) -> bool:
+    identity = tuple(range(RANKS))
+    found = [graph.automorphism(to) for to in group - {identity}]
+    return all(
+        each is not None
+        and all(to != rank for rank, to in enumerate(each.ranks))
+        and not (exclusive and any(name == to for name, to in each.resources.items()))
+        for each in found
+    )
 
 
-def nodes_of(path: Path) -> tuple[str, ...]:
-    return (path.hops[0].src, *(hop.dst for hop in path.hops))
-
-
-def test_equal_hosts_share_one_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 8 hosts two are looked at, whose GPUs are 16 ends of paths."""
-    cluster = msgspec.structs.replace(join(load_profile("dgx-h100"), 8))
-    ends = set[str]()
-    searched = RelayPaths._shortest_to
-
-    def shortest_to(self: RelayPaths, dst: str, width: float) -> dict[str, list[str]]:
-        ends.add(dst)
-        return searched(self, dst, width)
-
-    monkeypatch.setattr(RelayPaths, "_shortest_to", shortest_to)
-    assert len(all_paths(cluster)) == 64 * 63
-    gpus = {each for each in ends if "/gpu" in each}  # not the NICs that are near to them
-    assert gpus == {f"n{host}/gpu{gpu}" for host in range(2) for gpu in range(8)}
-
-
-@pytest.mark.parametrize("fabric", ["single", "clos"])
-def test_swaps_leave_out_hosts_whose_ids_are_in_another_order(fabric: str) -> None:
-    """A top-of-rack switch is before the nodes of its host as text, or after them."""
-    cluster, _ = join_hosts([load_profile("ndv2")] * 3, ["a", "b", "z"], fabric)
-    swaps = cluster.derived(RelayPaths).swaps
-    images = {nodes for (nodes,) in swaps.images(("a/gpu0",))}
-    assert images == {"a/gpu0", "b/gpu0"} | ({"z/gpu0"} if fabric == "single" else set())
+def test_representatives_are_the_least_of_their_orbits() -> None:
+    ring = [(rank, (rank + 1) % RANKS) for rank in range(RANKS)]
+    owners = [("chunk", frozenset({rank})) for rank in range(RANKS)] * 2
+    graph = LinkGraph(RANKS, ring, [1] * RANKS, [()] * RANKS, owners)
+    group = free_symmetry(graph, [rotation(RANKS, 2, RANKS)])
+    assert group.elements[0].sets == tuple(range(12))
+    assert group.elements[1].sets == (2, 3, 4, 5, 0, 1, 8, 9, 10, 11, 6, 7)
+    assert group.representatives == (0, 1, 6, 7)
+    assert group.link_representatives == (0, 1, 0, 1, 0, 1)
+    assert Symmetry(graph).representatives == tuple(range(12))
+    mirror = graph.automorphism((1, 0, 3, 2, 5, 4))
+    assert mirror is None, "a ring of one direction has no reflections"
