@@ -35,8 +35,9 @@ def host_classes(
 class HostSwaps:
     """Hosts that may change places, and where that takes nodes, by their ids.
 
-    Hosts of one class have their ids in the same order, so the least id of any nodes of one host is
-    at the same place on all of them. Switches that serve one host alone count as part of it.
+    Hosts of one class have their ids in the same order, beside those of nodes of no host too: so
+    the least id of any nodes of one host and of none is at the same place for all of them. Switches
+    that serve one host alone count as part of it.
     """
 
     def __init__(
@@ -61,11 +62,12 @@ class HostSwaps:
             for host, part in enumerate(self._parts)
             for place, node in enumerate(part)
         }
+        shared = [node for node in ids if node not in self._spot]
         self._class: dict[int, list[int]] = {}
         for alike in _classes(parts, list(nodes.values()), numbered, around):
             by_order: dict[tuple[int, ...], list[int]] = defaultdict(list)
             for member in alike:
-                by_order[_order(self._parts[member])].append(member)
+                by_order[_order([*self._parts[member], *shared])].append(member)
             for same in by_order.values():
                 self._class |= dict.fromkeys(same, same)
 

@@ -143,8 +143,8 @@ class RelayPaths:
     def has_images(self, src: str, dst: str) -> bool:
         """Return whether images of the path between two nodes are the paths between their images.
 
-        So it is where, wherever shortest paths part, either all go on within one of the ends' hosts
-        or all go on to nodes of no host: such nodes keep the order of their ids when hosts swap.
+        So it is where, wherever shortest paths part, all go on within one of the ends' hosts or to
+        nodes of no host: such nodes keep the order of their ids when hosts swap.
         """
         ends = self.swaps.first(src, dst)
         if ends not in self._alike:
@@ -156,7 +156,7 @@ class RelayPaths:
         onward = {} if width is None else self._onward_to(ends[1], width)
         choices = [set(map(self.swaps.host, onward[node])) for node in self._search(ends)[:-1]]
         allowed = {None, *map(self.swaps.host, ends)}
-        return all(len(hosts) == 1 and hosts <= allowed for hosts in choices)
+        return all(len(hosts - {None}) <= 1 and hosts <= allowed for hosts in choices)
 
     @cached_property
     def swaps(self) -> HostSwaps:
