@@ -55,6 +55,18 @@ void reads() {
   assert(report.ok() && report.warnings.size() == 1);
 }
 
+/// A rank's part is the program without the steps of others, which are skipped, not looked at.
+void reads_the_part_of_a_rank() {
+  Program whole = parse_xml(kPair);
+  std::string text = kPair;
+  text.replace(text.find("cnt=\"1\""), 7, "cnt=\"x\"");  // of rank 1
+  assert(!refusal(text).empty());
+  const Program part = parse_xml(text, "f.xml", 0);
+  assert(part != whole && part.gpus[1].threadblocks[0].recv_peer == 0);
+  whole.gpus[1].threadblocks[0].steps.clear();
+  assert(part == whole);
+}
+
 void writes_what_it_reads() {
   Program p = parse_xml(kPair);
   assert(parse_xml(to_xml(p, Dialect::kExecutor)) == p);
@@ -114,6 +126,7 @@ void survives_damage_at_any_byte() {
 
 int main() {
   reads();
+  reads_the_part_of_a_rank();
   writes_what_it_reads();
   refuses_with_a_place();
   nests_without_recursion();

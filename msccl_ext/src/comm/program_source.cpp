@@ -1,16 +1,17 @@
 #include "comm/program_source.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <map>
+#include <optional>
 #include <sstream>
-#include <tuple>
 #include <utility>
 
 #include "agree/sha256.h"
 #include "comm/together.h"
 #include "exec/rank_program.h"
+#include "select/directory.h"
 #include "support/environment.h"
 #include "tuccl/agreement.h"
 #include "tuccl/job_tables.h"
@@ -54,7 +55,9 @@ class TableSource final : public ProgramSource {
     std::vector<Candidate> out(table_->candidates().size());
     for (const select::EntryRecord& entry : table_->entries())
       for (std::uint32_t i = 0; i < entry.candidates; ++i)
-        add(entry, table_->candidates()[entry.first_candidate + i], out[entry.first_candidate + i]);
+        add(entry, table_->candidates()[entry.first_candidate + i], rank,
+            out[entry.first_candidate + i]);
+    prove(group, rank, ranks, out);
     return out;
   }
 
@@ -161,7 +164,7 @@ class TableSource final : public ProgramSource {
     return table;
   }
 
-  void add(const select::EntryRecord& entry, const select::CandidateRecord& record,
+  void add(const select::EntryRecord& entry, const select::CandidateRecord& record, int rank,
            Candidate& out) {
     if (!record.is_program()) return;
     out = {.number = record.program,
@@ -170,25 +173,67 @@ class TableSource final : public ProgramSource {
            .placements = record.placements,
            .max_bytes = entry.max_bytes};
     try {
-      out.program = program(record.program);
-      out.safe_bytes = safe_bytes(record, out);
+      std::shared_ptr<const Program>& part = parts_[record.program];
+      if (!part) part = std::make_shared<const Program>(read(record.program, rank));
+      out.program = part;
+      out.fault = "no rank has proven it";  // until one has
     } catch (const Error& error) {
       out.fault = error.what();
     }
   }
 
-  std::shared_ptr<const Program> program(std::uint32_t index) {
-    std::shared_ptr<const Program>& out = programs_[index];
-    if (out) return out;
-    const std::string path = folder_ + "/" + std::string(table_->programs()[index].path);
-    std::ifstream file(path, std::ios::binary);
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    return out = std::make_shared<const Program>(parse_xml(text, path));
+  Program read(std::uint32_t program, std::optional<int> rank = {}) const {
+    const std::string path = folder_ + "/" + std::string(table_->programs()[program].path);
+    const select::Descriptor file = select::open_below(AT_FDCWD, path.c_str(), 0, path);
+    return parse_xml(select::contents(file, path), path, rank);
   }
 
+  /// Sets what the candidates are safe for. A proof needs the parts of all ranks: each rank proves
+  /// its share of the programs for all.
+  void prove(select::ControlGroup& group, int rank, int ranks, std::vector<Candidate>& out) const {
+    const auto texts = together(group, [&] {
+      std::string text;
+      for (std::size_t i = 0; i < table_->programs().size(); ++i)
+        if (static_cast<int>(i) % ranks == rank) text += proofs(static_cast<std::uint32_t>(i), out);
+      return text;
+    });
+    for (const std::string& text : texts) {
+      std::istringstream lines(text);
+      std::size_t at = 0;
+      for (std::string fault; lines >> at;) {
+        lines >> out.at(at).safe_bytes;
+        lines.get();
+        std::getline(lines, fault);
+        if (out[at].program) out[at].fault = fault;
+      }
+    }
+  }
+
+  /// A line "CANDIDATE SAFE_BYTES FAULT" for each candidate of a program.
+  std::string proofs(std::uint32_t program, const std::vector<Candidate>& candidates) const {
+    std::string out;
+    std::optional<Program> whole;
+    Proven proven;
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
+      const select::CandidateRecord& record = table_->candidates()[i];
+      if (record.program != program) continue;
+      out += std::to_string(i) + " ";
+      try {
+        if (!whole) whole = read(program);
+        out += std::to_string(safe_bytes(*whole, record, candidates[i], proven)) + " \n";
+      } catch (const Error& error) {
+        out += std::string("0 ") + error.what() + "\n";
+      }
+    }
+    return out;
+  }
+
+  /// Safe bytes of one program, by root and buffer bytes.
+  using Proven = std::map<std::pair<int, std::int64_t>, std::int64_t>;
+
   /// The largest call that the program is safe for; 0: any. Throws InputError where it is for none.
-  std::int64_t safe_bytes(const select::CandidateRecord& record, const Candidate& c) {
-    const Program& p = *c.program;
+  std::int64_t safe_bytes(const Program& p, const select::CandidateRecord& record,
+                          const Candidate& c, Proven& proven) const {
     if (const auto why = illegal(c.knobs)) throw InputError(p.path + ": " + *why);
     if (p.group_size > 0) throw InputError(p.path + ": of groups, not of a communicator");
     for (const bool in_place : {false, true}) {
@@ -197,9 +242,9 @@ class TableSource final : public ProgramSource {
         throw InputError(p.path + ": is not proven for a placement that the table names");
       check(model_call(p, c.knobs.protocol, c.root, in_place, 1));
     }
-    const auto key = std::make_tuple(record.program, c.root, record.buffer_bytes);
-    if (const auto at = proven_.find(key); at != proven_.end()) return at->second;
-    return proven_[key] = max_safe_bytes(p, table_->dialect(), c.root, record.buffer_bytes);
+    const auto key = std::make_pair(c.root, record.buffer_bytes);
+    if (const auto at = proven.find(key); at != proven.end()) return at->second;
+    return proven[key] = max_safe_bytes(p, table_->dialect(), c.root, record.buffer_bytes);
   }
 
   static constexpr const char* kNoTable = "no table";
@@ -212,9 +257,7 @@ class TableSource final : public ProgramSource {
   std::unique_ptr<select::Selector> selector_;
   bool adapts_ = false;  ///< On all ranks.
   std::unique_ptr<AdaptiveCalls> adaptive_;
-  std::map<std::uint32_t, std::shared_ptr<const Program>> programs_;
-  /// Safe bytes, by program, root and buffer bytes.
-  std::map<std::tuple<std::uint32_t, int, std::int64_t>, std::int64_t> proven_;
+  std::map<std::uint32_t, std::shared_ptr<const Program>> parts_;  ///< This rank's, by program.
 };
 
 class CallSource final : public ProgramSource {

@@ -144,7 +144,8 @@ Op op_word(std::string_view word) {
 
 class Reader {
  public:
-  Reader(std::string_view text, std::string_view path) : lexer_(text, path) {
+  Reader(std::string_view text, std::string_view path, std::optional<int> rank)
+      : lexer_(text, path), rank_(rank) {
     program_.path = path;
   }
 
@@ -228,7 +229,9 @@ class Reader {
     block.recv_peer = a.integer("recv", -1, kMostInt);
     block.channel = a.integer("chan", 0, kMostInt);
     a.note_unread(ignored_);
-    children(element, "step", [&](const XmlElement& e) { read_step(e, block); });
+    const bool is_read = !rank_ || *rank_ == gpu.id;
+    children(element, "step",
+             [&](const XmlElement& e) { is_read ? read_step(e, block) : skip(e); });
     gpu.threadblocks.push_back(std::move(block));
   }
 
@@ -296,6 +299,7 @@ class Reader {
   }
 
   XmlLexer lexer_;
+  std::optional<int> rank_;
   Program program_;
   FileFacts facts_;
   Ignored ignored_;
@@ -303,8 +307,8 @@ class Reader {
 
 }  // namespace
 
-Program parse_xml(std::string_view text, std::string_view path) {
-  return Reader(text, path).read();
+Program parse_xml(std::string_view text, std::string_view path, std::optional<int> rank) {
+  return Reader(text, path, rank).read();
 }
 
 }  // namespace tuccl
