@@ -48,7 +48,7 @@ from tuccl.topology.show import matrix
 from tuccl.topology.smi import smi_matrix
 
 _BY_PROFILE = "by --profile"
-RACK_PROFILES = ("gb200",)
+RACK_TRAYS = {"gb200": 18}
 EXAMPLE = "tuccl probe --from ndv2-topo.xml --profile ndv2 --nodes 2 -o ndv2x2.json"
 
 
@@ -219,10 +219,12 @@ def read_machine(args: argparse.Namespace) -> tuple[Topology, tuple[str, ...]]:
 
 def rack_notes(args: argparse.Namespace, host: Topology) -> tuple[str, ...]:
     """Return a warning if NICs join hosts that a rack joins by NVLink."""
-    if args.profile not in RACK_PROFILES or args.nodes == 1:
+    trays = min(args.nodes, RACK_TRAYS.get(args.profile, 1))
+    if trays == 1:
         return ()
-    rack = f"{args.profile}-nvl{args.nodes * host.ranks}"
-    return (f"{args.nodes} hosts joined by NICs; --profile {rack} is one NVLink domain of them",)
+    rest = f"{trays} of them, and --nodes joins several" if args.nodes > trays else "them"
+    rack = f"{args.profile}-nvl{trays * host.ranks}"
+    return (f"{args.nodes} hosts joined by NICs; --profile {rack} is one NVLink domain of {rest}",)
 
 
 def read_host(

@@ -17,6 +17,7 @@ from tuccl.runtime.nccl.constants import (
 )
 from tuccl.runtime.nccl.search import Channels, HostLinks, rings, trees
 from tuccl.runtime.nccl.versions import NCCL_VERSION, nccl_group
+from tuccl.synth.baseline.nccl_nvls import MOST_HEADS
 from tuccl.topology import Path, Topology, path, relay_path
 
 _CAPABILITY = {"P100": 60, "V100": 70, "T4": 75, "A100": 80, "A800": 80, "A10": 86}
@@ -37,7 +38,7 @@ class NcclGraph:
 
     Attributes:
         ranks: GPUs.
-        nodes: Hosts.
+        nodes: Hosts; the trays of an NVLink domain are one, as from NCCL 2.20 on (MNNVL).
         ring: Rings that the search finds.
         tree: Trees, as many.
         launch_channels: Channels of a launch: NCCL runs each ring twice.
@@ -289,12 +290,16 @@ def _nvls(
         return 0, 0.0, 0.0
     if links.nics and nvls.tree_net_us is None:
         return 0, 0.0, 0.0
-    heads = min(links.gpus, len(links.nics) or links.gpus)
+    heads = min(links.gpus, len(links.nics) or links.gpus, MOST_HEADS)
     speeds = links.speeds(constants.search)
     fits = [gbs for gbs in speeds if (heads + 1) * gbs <= links.total_gbs]
     if not fits:
         return 0, 0.0, 0.0
-    across = max((gbs for gbs in speeds if links.nics and gbs <= min(links.nics)), default=fits[0])
+    # The second pass raises the rate between nodes until it is twice that inside.
+    most = min((gbs for gbs in speeds if gbs >= 2 * fits[0]), default=math.inf)
+    across = max(
+        (gbs for gbs in speeds if links.nics and gbs <= min(most, *links.nics)), default=fits[0]
+    )
     if nvls.gather_share is None:  # the second pass came with 2.19
         across = min(fits[0], across)
     if nvls.efficiency is not None and not links.nics:

@@ -17,6 +17,7 @@ from tuccl.runtime.nccl.constants import (
 )
 from tuccl.runtime.nccl.graph import NcclGraph
 from tuccl.runtime.nccl.search import Channels
+from tuccl.synth.baseline.nccl_nvls import MOST_HEADS
 
 _LONE_HEAD_SHARE = 0.85
 _PAT_US, _PAT_LEVEL_US, _PAT_RANK_US = 8.0, 4.0, 2.8
@@ -44,6 +45,7 @@ def available(
     if nvls is None or graph.nvls_heads < (1 if nvls.efficiency is None else 2):
         return tuple(pairs)
     gathers = collective in _SHARED_BY_RANKS and nvls.gather_share is not None
+    gathers &= graph.ranks_per_node <= MOST_HEADS  # src/enqueue.cc, topoGetAlgoInfo
     if graph.nodes == 1 and (collective == "allreduce" or gathers):
         pairs.append(("NVLS", "Simple"))
     if graph.nodes > 1 and collective == "allreduce":

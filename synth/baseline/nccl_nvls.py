@@ -24,6 +24,9 @@ from tuccl.synth.baseline.nccl_tree import (
 
 NVLS_COLLECTIVES = ("allreduce", "allgather", "reduce-scatter")
 
+MOST_HEADS = 32
+"""GPUs of a host that own a shard, at most (NCCL_MAX_NVLS_ARITY, src/include/device.h)."""
+
 SWITCH_RANKS = 2
 """Ranks of the switch for each GPU: where its loads are reduced and its stores multicast."""
 
@@ -32,9 +35,9 @@ def nvls_program(collective: str, hosts: Sequence[Sequence[int]], channels: int)
     """Return ``collective`` by NVLS on ``channels`` channels, for `nvls_network`.
 
     Each channel of a GPU has a block for each part of NCCL's: scatter (user's buffer to the
-    multicast one), reduce, multicast and gather. On several hosts (allreduce alone) the sums of
-    a shard go up and down a binary tree over the GPUs that own it on each host, between reduce
-    and multicast: NVLSTree.
+    multicast one), reduce, multicast and gather; those beyond `MOST_HEADS` own no shard and only
+    copy. On several hosts (allreduce alone) the sums of a shard go up and down a binary tree over
+    the GPUs that own it on each host, between reduce and multicast: NVLSTree.
 
     Args:
         collective: One of `NVLS_COLLECTIVES`.
@@ -60,7 +63,8 @@ def nvls_program(collective: str, hosts: Sequence[Sequence[int]], channels: int)
         raise Infeasible(f"NCCL has no NVLS for {collective} on {len(hosts)} hosts")
     if any(len(host) != near for host in hosts):
         raise Infeasible("NVLS on several hosts needs as many GPUs on each")
-    chunks = near * channels
+    heads = min(near, MOST_HEADS)
+    chunks = heads * channels
     gpus = []
     for number, host in enumerate(hosts):
         for local, rank in enumerate(host):
@@ -68,8 +72,10 @@ def nvls_program(collective: str, hosts: Sequence[Sequence[int]], channels: int)
             for channel in range(channels):
                 peers = [other[local] for other in hosts]
                 parts = _parts(collective, ranks + SWITCH_RANKS * rank, peers, number, channel)
-                offset = channel * near + local
-                blocks += blocks_in_turn(parts, len(blocks), channel, offset, near)
+                if local >= heads:
+                    parts = (part for part in parts if part[0] == "cpy")
+                offset = channel * heads + local % heads
+                blocks += blocks_in_turn(parts, len(blocks), channel, offset, heads)
             gpus.append(Gpu(rank, chunks, chunks, 0, blocks))
             gpus += _switch(rank, ranks, chunks, blocks)
     name = "nccl-nvls" if len(hosts) == 1 else "nccl-nvls-tree"

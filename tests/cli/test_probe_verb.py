@@ -161,6 +161,8 @@ def test_what_a_file_lacks_is_answered_by_profiles_that_fit(tuccl: Tuccl, tmp_pa
 
 def test_trays_joined_by_nics_name_the_rack(tuccl: Tuccl) -> None:
     assert "gb200-nvl72" in tuccl("probe", "--profile", "gb200", "--nodes", 18, "--json").err
+    racks = tuccl("probe", "--profile", "gb200", "--nodes", 36, "--json").err
+    assert "gb200-nvl72 is one NVLink domain of 18 of them, and --nodes joins several" in racks
     assert "nvl" not in tuccl("probe", "--profile", "gb200", "--json").err
 
 

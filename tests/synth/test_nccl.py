@@ -169,6 +169,14 @@ def test_nvls_copies_the_whole_array_into_and_out_of_the_switchs_buffers() -> No
         assert {s.count for s in steps if s.op != "cpy"} == {1}
 
 
+def test_nvls_gives_shards_to_32_gpus_of_a_host_and_copies_to_the_others() -> None:
+    program = nvls_program("allreduce", [range(40), range(40, 80)], 2)
+    for gpu in program.gpus[:80]:
+        steps = [s for tb in gpu.threadblocks for s in tb.steps]
+        assert (len([s for s in steps if s.op == "cpy"]), program.nchunks) == (4, 64)
+        assert (len(steps) > 4) == (gpu.id % 40 < 32)
+
+
 def test_nvls_does_less_for_a_gather_than_for_an_allreduce() -> None:
     t = load_profile("dgx-h100")
     hosts = [t.gpus_of(host) for host in t.hosts]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.nccl_machines import MODELLED, SIZES
+from tuccl.errors import InputError
 from tuccl.runtime.nccl.choice import nccl_choice
 from tuccl.runtime.nccl.constants import tuning_constants
 from tuccl.runtime.nccl.graph import NcclGraph, nccl_graph
@@ -184,3 +185,41 @@ def test_values_of_nvls_from_227_on_worked_out_by_hand() -> None:
     assert us("2.28", pair, "allreduce", "NVLSTree", "Simple", nbytes) == near(
         25 + 2 * 20.9 + nbytes / (1e3 * 8 * head * 16 / 30)
     )
+
+
+def test_values_of_joined_racks_worked_out_by_hand() -> None:
+    """NCCL 2.30 on racks of 72 GB200: a rack is one node (MNNVL), its rings those of one switch."""
+    nbytes = 64 << 20
+    rack = load_profile("gb200-nvl72")
+    joined = {hosts: nccl_graph(join(rack, hosts), "2.30") for hosts in (2, 8)}
+    for hosts, graph in joined.items():
+        # A GPU has 18 links of 40.1 GB/s: room for 16 rings of 45.1; a NIC carries 50.
+        assert (graph.nodes, graph.ranks_per_node) == (hosts, 72)
+        assert (graph.ring.count, graph.ring.intra_gbs, graph.ring.inter_gbs) == (16, 45.1, 45.1)
+        # 32 heads, of 20 GB/s: 33 * 20 <= 721.8 < 33 * 22. Between nodes 40, the first that is
+        # twice 20.
+        assert (graph.nvls_heads, graph.nvls_gbs, graph.nvls_net_gbs) == (32, 20.0, 40.0)
+        # 0.74 of 20 GB/s, 31/32 of it, twice: 28.675 GB/s, below both the network's 40 and the
+        # bounds of 96 and 80; n/(2(n-1)) of it, and 20.9 us for each level of the tree, twice.
+        n, levels = 72 * hosts, {2: 1, 8: 3}[hosts]
+        assert us("2.30", graph, "allreduce", "NVLSTree", "Simple", nbytes) == near(
+            25 + 2 * levels * 20.9 + nbytes / (1e3 * 32 * 28.675 * n / (2 * (n - 1)))
+        )
+        # Rings: all steps but one a joint are inside, at 3 posts of an ARM CPU of 1 us or NVLink's
+        # 3.4 us, whichever is longer.
+        assert us("2.30", graph, "allgather", "Ring", "Simple", nbytes) == near(
+            8.4 + (n - hosts) * 3.4 + (hosts - 1) * 14 + nbytes / (1e3 * 16 * 45.1 * n / (n - 1))
+        )
+    alone = nccl_graph(rack, "2.30")
+    assert (alone.nodes, alone.nvls_heads, alone.nvls_gbs) == (1, 32, 20.0)
+
+
+def test_nvls_gathers_for_32_gpus_of_a_node_at_most() -> None:
+    rack, small = load_profile("gb200-nvl72"), load_profile("gb200-nvl32")
+    pair = join(rack, 2)
+    assert nccl_choice(rack, "allreduce", 1 << 30, "2.30").algorithm == "NVLS"
+    assert nccl_choice(pair, "allreduce", 1 << 30, "2.30").algorithm == "NVLSTree"
+    assert nccl_choice(small, "allgather", 1 << 30, "2.30", algorithm="NVLS").channels == 24
+    for topology in (rack, pair):
+        with pytest.raises(InputError, match="NVLS for allgather"):
+            nccl_choice(topology, "allgather", 1 << 30, "2.30", algorithm="NVLS")
