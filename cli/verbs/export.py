@@ -12,7 +12,7 @@ from tuccl.cli.arguments import (
     collectives_of,
     topology_of,
 )
-from tuccl.cli.output import print_json, warn
+from tuccl.cli.output import print_json, say, warn
 from tuccl.errors import InputError
 from tuccl.groups.export import MEGATRON, export_job
 from tuccl.groups.job import is_job, load_job
@@ -99,12 +99,15 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         config = None if exported.config is None else str(exported.config)
         files = [str(f) for f in exported.files]
-        print_json({"files": files, "config": config, "notes": list(exported.notes)})
+        notes, load = list(exported.notes), exported.load
+        print_json({"files": files, "config": config, "notes": notes, "load": load})
     else:
         for file in exported.files:
             print(file)
         if exported.config is not None:
             print(exported.config)
+        if exported.load is not None:
+            say(exported.load.text)
     return 0
 
 

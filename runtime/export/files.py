@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tuccl.errors import InputError
 from tuccl.program import DIALECTS, Program, parse_xml, to_xml, verify
+from tuccl.runtime.export.load import Load, load_of
 from tuccl.runtime.export.mscclpp import (
     sources_of_program,
     sources_of_switch,
@@ -42,7 +43,8 @@ class Export:
     """The files written, in the order in which the runtime reads them, and what it cannot honour.
 
     ``buffers`` holds the buffer bytes of each protocol in use, ``channels`` the most channels of a
-    program. ``config`` is the fork's list of the files, an alternative to naming each.
+    program. ``config`` is the fork's list of the files, an alternative to naming each. ``load`` is
+    what MSCCL programs take each rank to load.
     """
 
     files: tuple[Path, ...]
@@ -51,6 +53,7 @@ class Export:
     signature: str
     config: Path | None = None
     channels: int = 0
+    load: Load | None = None
 
 
 def export(
@@ -129,7 +132,8 @@ def export(
             f"the executor's releases for NCCL 2.17 and 2.18 need {variable}; `tuccl run` sets it"
         )
         notes = (*notes, note)
-    return Export(files, notes, chosen.buffers, stored.lookup.signature, config, channels)
+    load = load_of(contents, [rule.program for rule in chosen.rules], dialect)
+    return Export(files, notes, chosen.buffers, stored.lookup.signature, config, channels, load)
 
 
 def _check_kind(stored: Table, dialect: str) -> None:

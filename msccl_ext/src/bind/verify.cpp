@@ -2,6 +2,7 @@
 #include "tuccl/verify.h"
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
@@ -18,13 +19,15 @@ namespace {
 void bind_xml(nb::module_& m) {
   constexpr const char* kParse =
       "The program in MSCCL XML `text`; InputError \"PATH:LINE: what, what was expected\" where "
-      "the runtimes would refuse, overrun or silently misread it.";
+      "the runtimes would refuse, overrun or silently misread it. With `rank`, blocks of other "
+      "ranks "
+      "have no steps.";
   m.def(
       "parse_xml",
-      [](nb::bytes text, std::string_view path) {
-        return parse_xml({text.c_str(), text.size()}, path);
+      [](nb::bytes text, std::string_view path, std::optional<int> rank) {
+        return parse_xml({text.c_str(), text.size()}, path, rank);
       },
-      "text"_a, "path"_a = "<string>", kParse);
+      "text"_a, "path"_a = "<string>", "rank"_a = nb::none(), kParse);
   m.def(
       "parse_xml",
       [](std::string_view text, std::string_view path) { return parse_xml(text, path); }, "text"_a,

@@ -123,6 +123,23 @@ def test_every_file_verifies_in_its_dialect(stored: Path, tmp_path: Path, dialec
         assert report.ok and not report.warnings
 
 
+def test_what_a_rank_loads_is_said(stored: Path, tmp_path: Path) -> None:
+    """The fork has room for four programs in each communicator, however many it loads."""
+    for dialect, kept in (("executor", 2_605_392), ("fork", 7_242_112)):
+        exported = export(stored, dialect, tmp_path / dialect)
+        programs = [parse_xml(file.read_bytes(), str(file)) for file in exported.files]
+        load = exported.load
+        assert load is not None and load.parse_s > 0
+        assert load.file_bytes == sum(file.stat().st_size for file in exported.files)
+        assert load.kept_bytes == kept * (4 if dialect == "fork" else len(programs))
+        steps = [tb.steps for p in programs for gpu in p.gpus for tb in gpu.threadblocks]
+        assert load.most["steps"] == (max(map(len, steps)), {"executor": 64, "fork": 256}[dialect])
+        assert load.most["thread blocks"][0] == max(
+            len(gpu.threadblocks) for p in programs for gpu in p.gpus
+        )
+    assert export(stored, "rccl", tmp_path / "rccl").load is None
+
+
 def test_rccl_gets_only_what_it_can_run(stored: Path, tmp_path: Path) -> None:
     """Fused steps do not exist there: all programs give way to the default, with the reason."""
     exported = export(stored, "rccl", tmp_path / "out")
