@@ -12,7 +12,7 @@ from typing import Generic, Literal, TypeVar
 import msgspec
 
 from tuccl.errors import Infeasible, InputError
-from tuccl.program import Knobs, Program, default_buffer_bytes, max_safe_bytes, to_xml
+from tuccl.program import Knobs, Program, default_buffer_bytes, max_safe_bytes, xml_text
 from tuccl.runtime.executors.knob_grid import CHANNELS, PROTOCOLS, WHOLE_GRID, KnobGrid
 from tuccl.runtime.executors.plan_sim import plan_knobs
 from tuccl.runtime.nccl.graph import nccl_graph
@@ -323,10 +323,10 @@ class ProgramCache:
     def _proven(self, program: Program, buffer_bytes: int) -> VerifiedProgram:
         try:
             safe = max_safe_bytes(program, self.dialect, self.collective.root, buffer_bytes)
+            text = xml_text(program, self.dialect)
         except InputError as error:
             raise Infeasible(str(error)) from None
-        text = to_xml(program, self.dialect).encode()
-        return VerifiedProgram(program, safe, hashlib.sha256(text).hexdigest())
+        return VerifiedProgram(program, safe, hashlib.sha256(text.encode()).hexdigest())
 
 
 def sketches_by_name(

@@ -10,12 +10,11 @@ from tuccl.cli.arguments import add_json, add_root, one_collective_of
 from tuccl.cli.output import print_json, warn
 from tuccl.errors import InputError, Stuck
 from tuccl.mscclpp import ExecutionPlan, is_plan
-from tuccl.program import Finding, Program, VerifyReport, parse_xml
+from tuccl.program import MOST_XML_BYTES, Finding, Program, VerifyReport, parse_xml
 from tuccl.program import verify as verify_program
 from tuccl.units import format_bytes, parse_size
 
 EXAMPLE = "tuccl verify allgather.xml --dialect fork"
-_MOST_BYTES = 256 << 20
 _ORDERS = 3  # in which a plan is run
 
 
@@ -128,8 +127,8 @@ def read_bytes(path: str) -> bytes:
     file = Path(path)
     if not file.is_file():
         raise InputError(f"{path}: {'no regular file' if file.exists() else 'no such file'}")
-    if file.stat().st_size > _MOST_BYTES:
-        raise InputError(f"{path}: larger than {format_bytes(_MOST_BYTES)}; no program is")
+    if file.stat().st_size > MOST_XML_BYTES:
+        raise InputError(f"{path}: larger than {format_bytes(MOST_XML_BYTES)}; no program is")
     data = file.read_bytes()
     if other := re.match(rb'\s*\{\s*"format":\s*"(tuccl-[a-z-]+)/', data):
         raise InputError(f"{path}: a {other[1].decode()} file; expected a program or a plan")

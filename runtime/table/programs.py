@@ -10,7 +10,7 @@ from functools import cached_property
 import msgspec
 
 from tuccl.errors import InputError
-from tuccl.program import Knobs, Program, default_buffer_bytes, max_safe_bytes, parse_xml, to_xml
+from tuccl.program import Knobs, Program, default_buffer_bytes, max_safe_bytes, parse_xml, xml_text
 from tuccl.runtime.table.entry import Candidate, KnobValues, Source, Statistics
 from tuccl.synth.lowering.limits import fork_end
 from tuccl.synth.model.problem import ScheduleChoice
@@ -77,7 +77,7 @@ def program_file(program: Program, dialect: str = "executor", root: int = 0) -> 
     if dialect == "fork":  # half open, and 0 is an empty range
         top = min(safe + 1 if safe else 1 << 40, fork_end(program, 1 << 29) or 1 << 40)
     plain = program.replace(name=program.collective, min_bytes=0, max_bytes=top)
-    xml = to_xml(plain, dialect)
+    xml = xml_text(plain, dialect)
     checksum = hashlib.sha256(xml.encode()).hexdigest()
     path = f"{ALGORITHMS}/{program.collective}-{checksum[:16]}.xml"
     return ProgramFile(path, xml, dialect, root, safe)

@@ -14,7 +14,7 @@ import msgspec
 
 import tuccl
 from tuccl.errors import InputError
-from tuccl.program import Program, max_safe_bytes, parse_xml
+from tuccl.program import MOST_XML_BYTES, Program, max_safe_bytes, parse_xml
 from tuccl.runtime.table.atomic_dir import previous_directory, replace_directory
 from tuccl.runtime.table.entry import Candidate, Entry
 from tuccl.runtime.table.lookup import FORMAT, LookupTable
@@ -33,7 +33,6 @@ _OWN_FILE = re.compile(
     r"table\.(json|txt)|topology\.json|learned\.(txt|txt\.new|lock)|use\.lock"
     r"|algorithms(/[\w.+-]+\.xml)?|sketches(/[\w.+-]+\.json)?"
 )
-_LARGEST_FILE = 256 << 20
 _TRIES = 4
 _BLANK = "0" * 64
 _SEAL = re.compile(rb'"checksum": "([0-9a-f]{64})"')
@@ -387,8 +386,8 @@ def _bytes(path: Path) -> bytes:
     try:
         if not path.is_file():
             raise InputError(f"{_cut(path)}: missing; expected a file of the table")
-        if path.stat().st_size > _LARGEST_FILE:
-            raise InputError(f"{_cut(path)}: larger than {_LARGEST_FILE >> 20} MiB")
+        if path.stat().st_size > MOST_XML_BYTES:
+            raise InputError(f"{_cut(path)}: larger than {MOST_XML_BYTES >> 20} MiB")
         return path.read_bytes()
     except OSError as error:
         raise InputError(f"{_cut(path)}: {error.strerror}") from None

@@ -1,7 +1,10 @@
+from pathlib import Path
+
 import pytest
 
-from tuccl.errors import Infeasible
-from tuccl.program import default_buffer_bytes, verify
+from tuccl import program as program_module
+from tuccl.errors import Infeasible, InputError
+from tuccl.program import default_buffer_bytes, verify, write_program
 from tuccl.sketches import candidate_sketches
 from tuccl.synth import Collective, Options, Problem, Schedule, ScheduleChoice, make_schedule
 from tuccl.topology import Topology, load_profile
@@ -89,6 +92,22 @@ def test_safety_is_proven_with_the_points_own_buffer(
         program = made.program(mesh, choice, SIZE, "LL", 1, buffer_bytes)
         assert program.max_safe_bytes == 100 * (buffer_bytes or usual)
     assert proofs == [usual, 512, 1024]
+
+
+def test_a_program_that_no_rank_could_read_is_neither_chosen_nor_written(
+    made: ProgramCache, cluster: Topology, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    mesh = candidate_sketches(cluster, "allgather", SIZE)[-1]
+    choice = ScheduleChoice(mesh.name, "allpairs", 1)
+    small = made.program(mesh, choice, SIZE, "LL", 1).program
+    write_program(small, tmp_path / "small.xml")
+    monkeypatch.setattr(program_module, "MOST_XML_BYTES", (tmp_path / "small.xml").stat().st_size)
+    write_program(small, tmp_path / "small.xml")
+    with pytest.raises(Infeasible, match="ranks read at most"):
+        made.program(mesh, choice, SIZE, "LL", 4)
+    with pytest.raises(InputError, match="fewer chunks or channels"):
+        write_program(program_module.replicate(small, 4), tmp_path / "large.xml")
+    assert not (tmp_path / "large.xml").exists()
 
 
 def test_each_protocol_of_a_paired_program_is_safe_up_to_a_size_of_its_own(

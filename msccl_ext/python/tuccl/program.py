@@ -22,6 +22,7 @@ from tuccl._native import (
     replicate,
     to_xml,
 )
+from tuccl.errors import InputError
 from tuccl.files import read_bounded, write_file
 
 __all__ = [
@@ -46,7 +47,8 @@ __all__ = [
     "write_program",
 ]
 
-_MOST_BYTES = 256 << 20
+MOST_XML_BYTES = 1 << 30
+"""Bytes of a program's file that its readers take at most."""
 
 Dialect = Literal["executor", "rccl", "fork"]
 """Whose XML a program is, MSCCL's executor, RCCL (legacy), or the original fork of NCCL."""
@@ -59,7 +61,7 @@ def read_program(path: str | os.PathLike[str]) -> Program:
     Raises:
         InputError: the file cannot be read, or a runtime would refuse, overrun or misread it.
     """
-    return parse_xml(read_bounded(path, _MOST_BYTES), os.fspath(path))
+    return parse_xml(read_bounded(path, MOST_XML_BYTES), os.fspath(path))
 
 
 def write_program(
@@ -80,7 +82,22 @@ def write_program(
     Raises:
         InputError: the dialect cannot express the program, or the file cannot be written.
     """
-    write_file(path, to_xml(program, dialect).encode())
+    write_file(path, xml_text(program, dialect).encode())
+
+
+def xml_text(program: Program, dialect: str) -> str:
+    """Return ``program`` as XML that ``dialect`` loads.
+
+    Raises:
+        InputError: the dialect cannot express it, or it is larger than readers take.
+    """
+    text = to_xml(program, dialect)
+    if len(text) > MOST_XML_BYTES:
+        raise InputError(
+            f"{program.name[:60]}: {len(text) / 1e6:.0f} MB of XML, ranks read at most "
+            f"{MOST_XML_BYTES / 1e6:.0f} MB; expected fewer chunks or channels"
+        )
+    return text
 
 
 def verify(

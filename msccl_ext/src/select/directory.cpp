@@ -10,7 +10,7 @@
 namespace tuccl::select {
 namespace {
 
-constexpr off_t kMostBytes = 256 << 20;
+constexpr off_t kMostBytes = 1 << 30;
 
 }  // namespace
 
@@ -38,7 +38,7 @@ std::string contents(const Descriptor& file, const std::string& label) {
   struct stat status{};
   if (::fstat(file.get(), &status) != 0) refuse(label, std::strerror(errno));
   if (!S_ISREG(status.st_mode)) refuse(label, "is no regular file");
-  if (status.st_size > kMostBytes) refuse(label, "larger than 256 MiB");
+  if (status.st_size > kMostBytes) refuse(label, "larger than 1 GiB");
   std::string out(static_cast<std::size_t>(status.st_size), '\0');
   std::size_t at = 0;
   while (at < out.size()) {

@@ -35,7 +35,7 @@ std::string cut(const std::string& path);
 /// for. With O_NOFOLLOW a link is refused, so that no path leaves the folder.
 Descriptor open_below(int folder, const char* name, int flags, const std::string& label);
 
-/// What a regular file of at most 256 MiB holds.
+/// What a regular file of at most 1 GiB holds.
 std::string contents(const Descriptor& file, const std::string& label);
 
 }  // namespace tuccl::select
