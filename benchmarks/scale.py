@@ -29,7 +29,7 @@ from tuccl.tuning import synthesize
 _NBYTES = 4 << 30
 # Seconds and GiB that one program is to take, by GPUs: of other collectives, of an alltoall.
 _MARKS = {64: (1, 1, 2), 512: (5, 20, 4), 1024: (10, 60, 6)}
-_METHODS = {"alltoall": "hierarchical2"}
+_METHODS = {"alltoall": "hierarchical2", "broadcast": "hierarchical3", "reduce": "hierarchical3"}
 _MOST_RAILS = 960  # GPUs on hosts of 8 beyond which hierarchical2 has more peers than blocks
 _HEAD = (
     f"{'machine':<9}{'collective':<16}{'method':<15}{'cpu s':>7}{'mark':>6}{'GB':>7}{'mark':>6}"
@@ -52,14 +52,13 @@ def row(name: str, collective: str, search: bool) -> str:
     method = "auto" if search else _METHODS.get(collective, "packing")
     if not search and collective == "alltoall" and topology.ranks > _MOST_RAILS:
         method = "hierarchical3"
-    protocol = "LL128" if collective == "broadcast" else "Simple"
     try:
         found = synthesize(
             topology,
             collective,
             _NBYTES,
             method=method,
-            protocol=None if search else protocol,
+            protocol=None if search else "Simple",
             channels=None if search else 1,
             chunks=None if search or collective != "alltoall" else 1,
         )
@@ -96,7 +95,7 @@ def main() -> None:
     """Print the chosen rows."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpus", default="64,256,512,1024")
-    parser.add_argument("--collectives", default="allgather,allreduce,alltoall")
+    parser.add_argument("--collectives", default="allgather,allreduce,alltoall,broadcast,reduce")
     parser.add_argument("--search", action="store_true")
     args = parser.parse_args()
     print(_HEAD)
