@@ -8,10 +8,11 @@ __all__ = ["main"]
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one verb and return its exit code; an interrupt while starting up is none of a verb."""
+    """Run one verb and return its exit code; an interrupt while it is loaded is none of a verb."""
     try:
         from tuccl.cli.parser import run
+
+        return run(argv)
     except KeyboardInterrupt:
         print("tuccl: interrupted", file=sys.stderr)
         return 130
-    return run(argv)

@@ -35,6 +35,12 @@ def warn(warnings: Iterable[str]) -> None:
         say(f"warning: {one_line(line)}")
 
 
+def warn_new(path: Path) -> None:
+    """Print a warning if ``path``, with which --resume goes on, is not there."""
+    if not path.exists():
+        warn([f"--resume: {path} is not there; this begins anew"])
+
+
 def did_you_mean(word: str, known: Sequence[str]) -> str:
     """Return the part of a refusal that names what may have been meant.
 

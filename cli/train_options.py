@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuccl.cli.arguments import add_json, add_nccl_version
-from tuccl.cli.output import check_picture, check_target
+from tuccl.cli.output import check_picture, check_target, warn_new
 from tuccl.cli.sparse import RATIOS_HELP
 from tuccl.cli.step_calls import add_step_arguments, check_step_options
 from tuccl.errors import InputError
@@ -146,6 +146,8 @@ def check_options(args: argparse.Namespace) -> None:
         if target:
             check_target(Path(target))
     check_picture(args.picture)
+    if args.resume:
+        warn_new(Path(args.output))
 
 
 def methods_of(args: argparse.Namespace) -> list[GradientMethod]:

@@ -38,7 +38,7 @@ from tuccl.cli.layouts import (
     has_layout,
     ranks_text,
 )
-from tuccl.cli.output import print_json, warn
+from tuccl.cli.output import print_json, warn, warn_new
 from tuccl.cli.progress import Progress
 from tuccl.cli.renamed import search_name
 from tuccl.cli.tune_output import print_result, tuned_columns
@@ -204,7 +204,7 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Tune and print what was found."""
-    from tuccl.tuning import aligned_size, tune, tune_workload
+    from tuccl.tuning import aligned_size, study_folder, tune, tune_workload
 
     if args.on == "mscclpp":
         if args.dialect not in ("executor", "mscclpp"):
@@ -234,6 +234,8 @@ def run(args: argparse.Namespace) -> int:
             topology = executor.topology  # whose hosts are the cells
         warn(warn_unused(args, executor))
         out, options = Path(args.output), options_of(args, topology)
+        if args.resume and not args.storage:
+            warn_new(study_folder(out))
         if workload is not None:
             collectives = list(dict.fromkeys(call.collective for call in workload.calls))
         elif args.dialect != "nccl":

@@ -26,6 +26,17 @@ HEAVY = {
 }
 
 
+def test_an_interrupt_while_arguments_are_read_ends_with_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tuccl.cli.parser.build_parser", interrupted)
+    assert main(["probe"]) == 130
+    assert capsys.readouterr().err == "tuccl: interrupted\n"
+
+
 def shown(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
     return {
         name: action

@@ -25,14 +25,15 @@ def test_rows_are_kept_and_an_interrupted_run_goes_on(
 ) -> None:
     rows, svg, trace = (tmp_path / name for name in ("rows.json", "step.svg", "trace.json"))
     train = ["train", work / "topology.json", "--model", model, "--methods"]
-    first = tuccl(*train, "bsp,wfbp", "-o", rows, "--picture", svg, "--trace", trace, "--json")
-    assert first.code == 0, first.err
+    pictures = ("--picture", svg, "--trace", trace, "--json")
+    first = tuccl(*train, "bsp,wfbp", "-o", rows, "--resume", *pictures)
+    assert first.code == 0 and "rows.json is not there; this begins anew" in first.err
     assert [row["method"] for row in json.loads(first.out)["rows"]] == ["bsp", "wfbp"]
     assert "simulated" in svg.read_text() and json.loads(trace.read_text())["traceEvents"]
     again = tuccl(*train, "bsp,wfbp,ddp", "-o", rows)
     assert again.code == 2 and "--resume" in again.err
     more = tuccl(*train, "bsp,wfbp,ddp", "-o", rows, "--resume")
-    assert more.code == 0 and more.out.count("sim ") == 3
+    assert more.code == 0 and more.out.count("sim ") == 3 and "anew" not in more.err
     other = tuccl(*train, "ddp", "-o", rows, "--resume", "--batch", 7)
     assert other.code == 2 and "another run" in other.err
     tabled = tuccl(*train, "ddp", "-o", rows, "--resume", "--table", work / "table")

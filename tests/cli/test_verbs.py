@@ -311,6 +311,18 @@ def test_a_reader_that_goes_away_is_no_error(work: Path) -> None:
     assert done.stderr == ""
 
 
+def test_a_tune_says_that_there_is_nothing_to_resume(
+    tuccl: Tuccl, work: Path, tmp_path: Path
+) -> None:
+    call = ("tune", work / "topology.json", "-c", "allgather", "-s", "1K", "--budget", 1)
+    answers = [tuccl(*call, "-o", tmp_path / "table", "--resume") for _ in range(2)]
+    assert [answer.code for answer in answers] == [0, 0]
+    assert ["table.study is not there; this begins anew" in each.err for each in answers] == [
+        True,
+        False,
+    ]
+
+
 def test_a_tune_interrupted_before_its_first_size_leaves_no_table_and_resumes(
     tuccl: Tuccl, work: Path, tmp_path: Path
 ) -> None:
