@@ -316,7 +316,8 @@ void what_cannot_be_run_is_refused() {
   CHECK(tucclCommDestroy(nullptr) == tucclInvalidUsage);
 }
 
-/// A program that proves nothing is refused in the verifier's words, with its code.
+/// A program that proves nothing is refused in the verifier's words, with its code, on all ranks,
+/// of which one has proved it.
 void an_unsafe_program_is_named_with_its_code() {
   Program p = parse_xml(test::corpus("ring_allreduce"), "ring_allreduce");
   p.gpus[0].threadblocks[0].steps[1].src_offset = 1;  // adds another chunk
@@ -329,10 +330,12 @@ void an_unsafe_program_is_named_with_its_code() {
   folder.write("algorithms/short.xml", text);
   Local local({0, 1, 2});
   std::vector<int> data(66);
-  CHECK(tucclAllReduce(data.data(), data.data(), 66, tucclInt32, tucclSum, local.comm(0),
-                       nullptr) == tucclNoEntry);
-  const std::string why = tucclGetLastError(nullptr);
-  CHECK(test::holds(why, "algorithms/short.xml: gpu 0") && test::holds(why, "[mixed-chunks]"));
+  for (int rank = 0; rank < kRanks; ++rank) {
+    CHECK(tucclAllReduce(data.data(), data.data(), 66, tucclInt32, tucclSum, local.comm(rank),
+                         nullptr) == tucclNoEntry);
+    const std::string why = tucclGetLastError(nullptr);
+    CHECK(test::holds(why, "algorithms/short.xml: gpu 0") && test::holds(why, "[mixed-chunks]"));
+  }
 }
 
 void ranks_without_the_table_fail_together() {
