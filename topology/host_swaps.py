@@ -76,6 +76,11 @@ class HostSwaps:
         spot = self._spot.get(node)
         return None if spot is None else spot[0]
 
+    def spot(self, node: str) -> tuple[int, int, int]:
+        """Return the class of a node's host, the host, and the node's place there."""
+        host, place = self._spot[node]
+        return self._class[host][0], host, place
+
     def canonical(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
         """Return the image of `nodes` on the first hosts of their classes: equal for all images."""
         first: dict[int, int] = {}

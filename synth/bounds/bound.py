@@ -260,8 +260,8 @@ def _latency_us(fabric: Fabric, collective: Collective) -> float:
     """Return the alpha diameter in us, or the root's eccentricity."""
     if not collective.rooted:
         lengths = [arc.latency for arc in fabric.arcs]
-        sources = fabric.representatives or range(fabric.ranks)
-        return diameter(len(fabric.names), fabric.ends, lengths, fabric.ranks, sources)
+        ends, sources = fabric.ends, fabric.representatives
+        return diameter(len(fabric.names), ends, lengths, fabric.ranks, sources)
     outwards = fabric if collective.name in ("broadcast", "scatter") else fabric.reverse
     return max(outwards.latencies(collective.root)[: fabric.ranks])
 
@@ -278,7 +278,8 @@ def alltoall_cut(fabric: Fabric) -> Cut:
     """
     cuts = GroupCuts(fabric)
     everyone = frozenset(range(fabric.ranks))
-    sides = [side for group in _groups(fabric) for side in (group, everyone - group)]
+    groups = cuts.distinct(_groups(fabric))
+    sides = [side for group in groups for side in (group, everyone - group)]
     if not sides:
         raise InputError("an all-to-all bound needs at least two ranks")
     ratios = [

@@ -91,7 +91,8 @@ def broadcast_cut(fabric: Fabric, root: int, backwards: bool = False) -> Cut:
     """
     egress = sum(capacity for tail, _, capacity in fabric.capacities if tail == root)
     chunks_per_root = [egress if gpu == root else 0 for gpu in range(fabric.ranks)]
-    lack, inner = shortfall(len(fabric.names), fabric.capacities, chunks_per_root)
+    takers = fabric.images_of((root,))
+    lack, inner = shortfall(len(fabric.names), fabric.capacities, chunks_per_root, takers)
     side = frozenset(inner) if lack else frozenset({root})
     return described(fabric, side, Fraction(1), "the whole buffer", backwards)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -40,13 +40,14 @@ class Fabric:
         names: Name of each vertex.
         hosts: Name of the host of each rank.
         arcs: The hops; no two have equal ends.
-        representatives: Ranks of which symmetries of the graph take one to each rank; none: all.
+        spots: By rank the class of its host, the host, and its place there, as numbers: hosts of
+            one class may change places. Empty where no hosts may.
     """
 
     names: tuple[str, ...]
     hosts: tuple[str, ...]
     arcs: tuple[Arc, ...]
-    representatives: tuple[int, ...] = ()
+    spots: tuple[tuple[int, int, int], ...] = ()
 
     @property
     def ranks(self) -> int:
@@ -69,6 +70,21 @@ class Fabric:
         return [(arc.tail, arc.head, int(arc.rate * self.denominator)) for arc in self.arcs]
 
     @cached_property
+    def representatives(self) -> tuple[int, ...]:
+        """Return ranks of which symmetries take one to each rank: those of the first hosts."""
+        return self.images_of(())
+
+    def images_of(self, ranks: Iterable[int]) -> tuple[int, ...]:
+        """Return ranks of which symmetries that keep `ranks` in place take one to each rank."""
+        if not self.spots:
+            return tuple(range(self.ranks))
+        kept = {self.spots[rank][1] for rank in ranks}
+        first: dict[object, int] = {}
+        for rank, (kind, host, place) in enumerate(self.spots):
+            first.setdefault((kind, host if host in kept else -1, place), rank)
+        return tuple(first.values())
+
+    @cached_property
     def distinct_rates(self) -> tuple[tuple[Fraction, ...], list[int]]:
         """Return the rates that occur, and the number of each arc's among them."""
         return distinct(arc.rate for arc in self.arcs)
@@ -77,7 +93,7 @@ class Fabric:
     def reverse(self) -> Fabric:
         """Return the fabric with every arc reversed."""
         arcs = (Arc(a.head, a.tail, a.rate, a.latency) for a in self.arcs)
-        return Fabric(self.names, self.hosts, tuple(arcs), self.representatives)
+        return Fabric(self.names, self.hosts, tuple(arcs), self.spots)
 
     def crossing(self, side: frozenset[int]) -> tuple[Arc, ...]:
         """Return the arcs that leave the vertices in `side`."""
@@ -119,16 +135,17 @@ def topology_fabric(topology: Topology) -> Fabric:
     endless = sum((arc.rate for arc in arcs), Fraction(1))
     arcs += [Arc(tail, head, endless, 0.0) for tail, head in split.inner]
     hosts = tuple(topology.host_of(rank) for rank in range(topology.ranks))
-    return Fabric(tuple(split.names), hosts, tuple(arcs), _representatives(topology))
+    return Fabric(tuple(split.names), hosts, tuple(arcs), _spots(topology))
 
 
-def _representatives(topology: Topology) -> tuple[int, ...]:
-    """Return the ranks of the first of hosts that may change places; () where some may not."""
+def _spots(topology: Topology) -> tuple[tuple[int, int, int], ...]:
+    """Return where each rank is in its class of hosts; () where fixed routes tell hosts apart."""
     swaps = topology.derived(RelayPaths).swaps
     if any(others is not swaps for _, others in path_orbits(topology)):
         return ()
-    ids = [(gpu.id,) for gpu in topology.gpus]
-    return tuple(rank for rank, nodes in enumerate(ids) if swaps.canonical(nodes) == nodes)
+    if not all(swaps.host(gpu.id) is not None for gpu in topology.gpus):
+        return ()
+    return tuple(swaps.spot(gpu.id) for gpu in topology.gpus)
 
 
 # Where routes go to at a relay, by where they come from.

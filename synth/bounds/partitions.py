@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from fractions import Fraction
+from operator import mul
 
 from tuccl.planners import group_cuts, min_cut
 from tuccl.synth.bounds.cuts import Cut, allgather_cut, broadcast_cut, gbs, place
@@ -65,8 +67,11 @@ def _merged_parts(fabric: Fabric) -> Iterator[list[frozenset[int]]]:
 def _partition(fabric: Fabric, parts: list[frozenset[int]], what: str) -> Cut:
     everyone = frozenset(range(fabric.ranks))
     cuts = GroupCuts(fabric)
-    egress = sum(cuts.rates(parts), Fraction(0))
-    ingress = sum(cuts.rates([everyone - part for part in parts]), Fraction(0))
+    count = Counter(map(cuts.kind, parts))
+    some = cuts.distinct(parts)
+    out, into = cuts.rates(some), cuts.rates([everyone - part for part in some])
+    numbers = [count[cuts.kind(part)] for part in some]
+    egress, ingress = (sum(map(mul, numbers, rates), Fraction(0)) for rates in (out, into))
     load = Fraction(2 * (len(parts) - 1))
     home = {gpu: number for number, part in enumerate(parts) for gpu in part}
     latencies = (a.latency for a in fabric.arcs if home.get(a.tail, -1) != home.get(a.head, -2))
@@ -95,6 +100,24 @@ class GroupCuts:
         for group, capacity in zip(new, capacities, strict=True):
             self._cached[group] = Fraction(capacity, fabric.denominator)
         return [self._cached[group] for group in groups]
+
+    def distinct(self, groups: Iterable[frozenset[int]]) -> list[frozenset[int]]:
+        """Return the first group of each kind."""
+        first: dict[Hashable, frozenset[int]] = {}
+        for group in groups:
+            first.setdefault(self.kind(group), group)
+        return list(first.values())
+
+    def kind(self, group: frozenset[int]) -> Hashable:
+        """Return what groups that swaps of hosts take into each other have in common."""
+        if not self._fabric.spots:
+            return group
+        places: dict[tuple[int, int], list[int]] = {}
+        for rank in sorted(group):
+            kind, host, place = self._fabric.spots[rank]
+            places.setdefault((kind, host), []).append(place)
+        alike = Counter((kind, tuple(some)) for (kind, _), some in places.items())
+        return frozenset(alike.items())
 
     def side(self, group: frozenset[int]) -> frozenset[int]:
         """Return the vertices that the narrowest cut leaves on the group's side."""

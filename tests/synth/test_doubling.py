@@ -156,7 +156,7 @@ def test_very_many_ranks_are_on_equal_hosts(monkeypatch: pytest.MonkeyPatch) -> 
 def test_representatives_of_a_fabric_have_its_cuts_and_diameter(t: Topology) -> None:
     fabric = topology_fabric(t)
     assert len(fabric.representatives) == t.ranks // len(t.hosts)
-    whole = replace(fabric, representatives=())
+    whole = replace(fabric, spots=())
     assert allgather_cut(fabric).ratio == allgather_cut(whole).ratio
     assert allgather_cut(fabric.reverse).ratio == allgather_cut(whole.reverse).ratio
     assert bound(t, "allgather").latency_us == max(
