@@ -18,7 +18,6 @@ from tuccl.tuning.searches.tie_break import (
     with_default_knobs,
 )
 
-_HOPELESS = 1.5  # times as long as the best on a part: it does not win on the whole machine
 _PLACEMENTS: tuple[Placement, ...] = ("in-place", "out-of-place")
 
 
@@ -56,12 +55,11 @@ def final_points(
 def best_of_methods(
     evaluate: Evaluator, measurements: Measurements, effort: int
 ) -> tuple[Point, ...]:
-    """Return the best point of each method, the fastest first; none of a hopeless one."""
+    """Return the best point of each method, the fastest first."""
     best: dict[str, Point] = {}
     for point in evaluate.ranked(measurements, effort):
         best.setdefault(point.choice.method, point)
-    points = list(best.values())
-    return tuple(p for p in points if measurements.us(p) <= _HOPELESS * measurements.us(points[0]))
+    return tuple(best.values())
 
 
 def single_placement_programs(

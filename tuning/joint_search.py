@@ -9,8 +9,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import msgspec
-
 from tuccl.errors import InputError
 from tuccl.runtime import (
     Entry,
@@ -31,16 +29,16 @@ from tuccl.synth import Collective
 from tuccl.synth.model.collective import collective_on
 from tuccl.topology import Topology, signature
 from tuccl.topology.machines import as_topology
-from tuccl.tuning.dask_workers import search_on_dask
 from tuccl.tuning.existing_table import entries_to_keep
 from tuccl.tuning.nccl.nccl_tune import tune_nccl
 from tuccl.tuning.options import TuneOptions
 from tuccl.tuning.programs import sketches_by_name
 from tuccl.tuning.rl.saturation import Saturation, lossless_saturated
 from tuccl.tuning.size_boundaries import entries_of_sizes
-from tuccl.tuning.small_part import Nomination, part_budget, part_tasks, small_part
+from tuccl.tuning.stages import Stages, part_of
 from tuccl.tuning.studies.storages import storage_failures
 from tuccl.tuning.studies.study import Studies
+from tuccl.tuning.studies.task_queue import Task
 from tuccl.tuning.tuned_table import (
     SizeSummary,
     TunedTable,
@@ -50,8 +48,7 @@ from tuccl.tuning.tuned_table import (
     table_path,
 )
 from tuccl.tuning.tuner import TaskResult
-from tuccl.tuning.work import Progress, Work, no_progress, report_states
-from tuccl.tuning.workers import search_in_processes
+from tuccl.tuning.work import Progress, Work, no_progress
 from tuccl.units import Size, format_bytes, sizes_bytes
 
 __all__ = [
@@ -163,15 +160,13 @@ def tune_tasks(
     kept = partial(entries_to_keep, out, signature(topology), options.dialect, baseline, executor)
     other_entries, other_files = kept(_sizes(tasks, options.root))
     work = Work(executor, executor.topology or topology, options, out)
-    of_part = _part_of(work)
+    part = part_of(work)
     studies = Studies(out, resume=options.resume, url=options.storage)
     try:
         with storage_failures(studies.where):
-            if of_part is not None:
-                tasks = _nominated(work, of_part, tasks, studies, progress)
-            work.add_tasks(tasks)
-            interrupted = not _searched(work, studies, progress, options.deadline(start))
-            results = _results(work, studies)
+            stages = Stages(work, part, studies, progress, options.deadline(start))
+            interrupted = not stages.search(tasks)
+            results = stages.results
     finally:
         studies.close()
     if interrupted:
@@ -188,7 +183,9 @@ def tune_tasks(
     entries, files = _entries(results, calls, work)
     table = new_table(topology, [*entries, *other_entries], options.dialect, executor, baseline)
     files += other_files
-    table = save_table(table, out, topology, files, sketches=_sketches(entries, work))
+    table = save_table(
+        table, out, topology, files, sketches=_sketches(entries, results[-1].task, work)
+    )
     if interrupted:
         raise KeyboardInterrupt(missing)
     studies.finish()
@@ -237,79 +234,6 @@ def _sizes(
     return sizes
 
 
-def _searched(work: Work, studies: Studies, progress: Progress, deadline: float) -> bool:
-    """Search every task, here or by workers; False: interrupted."""
-    queue = work.queue(studies)
-    try:
-        if work.options.scheduler is not None:
-            search_on_dask(work, queue, studies, progress, deadline)
-        elif work.options.workers > 1:
-            search_in_processes(work, queue, studies, progress, deadline)
-        else:
-            work.search(queue, studies, progress, deadline)
-    except KeyboardInterrupt:
-        return False
-    report_states(queue.states(), progress)
-    return True
-
-
-def _part_of(work: Work) -> Work | None:
-    """Return what nominates candidates for ``work``, without its tasks; None: all is searched.
-
-    Raises:
-        InputError: the options name a part that cannot be.
-    """
-    if (split := small_part(work.topology, work.options)) is None:
-        return None
-    part, options = split
-    if (executor := work.executor.of_part(part)) is not None:
-        return Work(executor, part, options, work.out)
-    if work.options.part:
-        raise InputError(f"part: {work.executor.label} is not timed in parts; leave it out")
-    return None
-
-
-def _nominated(
-    work: Work,
-    of_part: Work,
-    tasks: Sequence[tuple[str, int, int]],
-    studies: Studies,
-    progress: Progress,
-) -> Sequence[tuple[str, int, int]]:
-    """Search the part, have ``work`` try what is best there, and return the tasks left for it.
-
-    Raises:
-        KeyboardInterrupt: it was interrupted; says that all tasks are missing.
-    """
-    part = of_part.topology
-    of_part.add_tasks(part_tasks(tasks, work.topology.ranks, part.ranks))
-
-    def report(done: int, total: int, what: str) -> None:
-        progress(done, total, f"{len(part.hosts)} hosts: {what}")
-
-    if not _searched(of_part, studies, report, of_part.options.deadline(time.monotonic())):
-        raise KeyboardInterrupt(_missing_text(work.out, tasks, []))
-    work.nominations = tuple(
-        Nomination(part.ranks, r.task.collective, r.task.nbytes, r.points)
-        for r in _results(of_part, studies)
-    )
-    ranks = work.topology.ranks
-    return [(name, nbytes, part_budget(budget, ranks)) for name, nbytes, budget in tasks]
-
-
-def _results(work: Work, studies: Studies) -> list[TaskResult]:
-    """The results of the tasks that are finished."""
-    states = work.queue(studies).states()
-    results = [states[task].result for task in work.tasks]
-    try:
-        return [msgspec.json.decode(each, type=TaskResult) for each in results if each is not None]
-    except msgspec.DecodeError as error:
-        raise InputError(
-            f"{studies.where}: holds a result of another release ({str(error)[:80]}); "
-            "remove the study, or name another table"
-        ) from None
-
-
 def aligned_size(nbytes: int, ranks: int) -> int:
     """Return the size near ``nbytes`` that is tuned: one whose chunks ``ranks`` ranks can share.
 
@@ -340,9 +264,9 @@ def _entries(
     return entries, list(files.values())
 
 
-def _sketches(entries: Sequence[Entry], work: Work) -> dict[str, bytes]:
-    """The files of the sketches that the entries name, as they are at the last size."""
-    task, given = work.tasks[-1], work.options.sketches
+def _sketches(entries: Sequence[Entry], task: Task, work: Work) -> dict[str, bytes]:
+    """The files of the sketches that the entries name, as they are at the last task's size."""
+    given = work.options.sketches
     found = searched_sketches(work.topology, task.collective, task.nbytes, given)
     sketch_of = sketches_by_name(*found)
     names = {c.sketch for entry in entries for c in entry.candidates if c.sketch}

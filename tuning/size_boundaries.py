@@ -24,7 +24,8 @@ Times = Callable[[Sequence[Candidate], int], Mapping[str, Timing | None]]
 Entries = tuple[Entry, ...]
 _ELEMENT_BYTES = 4
 _SIGMAS = 2.0
-_TOLERANCE, _NOISY_TOLERANCE = 1.03, 1.25
+_TOLERANCE, _COARSE_TOLERANCE = 1.03, 1.25  # coarse: with noise, and of ranks beyond
+_MOST_RANKS = 64  # whose runs are soon simulated
 
 
 def entries_of_sizes(
@@ -43,7 +44,8 @@ def entries_of_sizes(
     beyond them the default may be faster.
     """
     times = CandidateTimes(executor, topology, collective, options.nccl_version, programs)
-    tolerance = _TOLERANCE if executor.deterministic else _NOISY_TOLERANCE
+    exact = executor.deterministic and topology.ranks <= _MOST_RANKS
+    tolerance = _TOLERANCE if exact else _COARSE_TOLERANCE
     entries = entries_to_borders(entries_by_size, times, tolerance)
     if options.prefer != "speed":
         entries = [entry_preferring(entry, options.prefer) for entry in entries]

@@ -21,12 +21,17 @@ _MOST_RANKS = 64  # that are searched as a whole by default
 _UNIT = 16  # bytes for each rank of the least size: four elements
 _STEP = 4  # from one size of the part to the next
 _SHARE_S = 1 / 3  # of a time limit, for the part
+_COARSE = 4  # of so many sizes one is searched before the others
+_FINE_SHARE = 0.3  # of a budget, for sizes between two that were searched
 _FEWEST = 8  # evaluations of a task, where its budget has as many
 
 
 @dataclass(frozen=True)
 class Nomination:
-    """The best points of a call on a part of ``ranks`` ranks, the fastest first."""
+    """The best points of a call on ``ranks`` ranks, of each method one, the fastest first.
+
+    Of fewer ranks than the machine has they are a part's.
+    """
 
     ranks: int
     collective: str
@@ -93,15 +98,42 @@ def part_tasks(
     return [(name, size, of[size]) for name, of in sizes.items() for size in sorted(of)]
 
 
+def coarse_tasks(
+    tasks: Sequence[tuple[str, int, int]],
+) -> tuple[list[tuple[str, int, int]], list[tuple[str, int, int]]]:
+    """Return the tasks that are searched first, and those between them.
+
+    Of a collective's sizes the first, every fourth and the last.
+
+    >>> coarse, fine = coarse_tasks([("allgather", 1 << power, 100) for power in range(10, 16)])
+    >>> [nbytes for _, nbytes, _ in coarse], [nbytes for _, nbytes, _ in fine]
+    ([1024, 16384, 32768], [2048, 4096, 8192])
+    """
+    coarse = []
+    for name in dict.fromkeys(name for name, _, _ in tasks):
+        of = [task for task in tasks if task[0] == name]
+        coarse += [of[place] for place in sorted({*range(0, len(of), _COARSE), len(of) - 1})]
+    return coarse, [task for task in tasks if task not in coarse]
+
+
+def fine_budget(budget: int) -> int:
+    """Return the evaluations of a task between two that were searched, of ``budget``.
+
+    >>> fine_budget(100), fine_budget(10)
+    (30, 8)
+    """
+    return min(budget, max(int(budget * _FINE_SHARE), _FEWEST))
+
+
 def part_budget(budget: int, ranks: int = 0) -> int:
     """Return the evaluations of a task on a part, or on the whole of ``ranks``, of ``budget``.
 
-    Half of them; of more than 64 ranks fewer, for each takes longer.
+    Half of them on the part. On more than 128 ranks fewer, for each takes longer.
 
     >>> [part_budget(100, ranks) for ranks in (0, 128, 512, 1024)]
-    [50, 25, 8, 8]
+    [50, 100, 25, 12]
     """
-    share = 0.5 * _MOST_RANKS / max(ranks, _MOST_RANKS)
+    share = min(MOST_MESHED / ranks, 1.0) if ranks else 0.5
     return min(budget, max(int(budget * share), _FEWEST))
 
 
@@ -125,23 +157,31 @@ def nominated_points(
 ) -> list[Point]:
     """Return the points that are worth a try for a call on the whole machine, the best first.
 
+    They are those of sizes on a part that it may be like, a point of each method before others:
+    what is slow on few hosts may win on many. Or of the sizes on the whole machine next to it.
     Where the machine has no sketch of a point's name, the point is for one of the same kind (as
     ``mesh-congestion-3``), else for the last.
     """
-    points = [
-        each.points
-        for each in nominations
-        if each.collective == collective.name
+    own = [each for each in nominations if each.collective == collective.name]
+    below = [each for each in own if each.ranks == collective.ranks and each.nbytes <= nbytes]
+    above = [each for each in own if each.ranks == collective.ranks and each.nbytes > nbytes]
+    alike = [
+        each
+        for each in own
+        if each.ranks < collective.ranks
         and each.nbytes in _sizes_alike(nbytes, collective.ranks, each.ranks)
     ]
+    points = zip_longest(*(each.points for each in [*below[-1:], *above[:1], *alike]))
     names = [sketch.name for sketch in sketches]
-    return list(
-        dict.fromkeys(
-            replace(point, choice=replace(point.choice, sketch=_alike(point.choice.sketch, names)))
-            for point in chain.from_iterable(zip_longest(*points))
-            if point is not None
-        )
+    found = dict.fromkeys(
+        replace(point, choice=replace(point.choice, sketch=_alike(point.choice.sketch, names)))
+        for point in chain.from_iterable(points)
+        if point is not None
     )
+    if not alike:
+        return list(found)
+    firsts = {point.choice.method: point for point in reversed(found)}
+    return list(dict.fromkeys([*(p for p in found if firsts[p.choice.method] is p), *found]))
 
 
 def _alike(name: str, names: Sequence[str]) -> str:

@@ -45,7 +45,7 @@ from tuccl.tuning.programs import ProgramCache, sketches_by_name
 from tuccl.tuning.rl.search import search_from
 from tuccl.tuning.rl.state import State
 from tuccl.tuning.searches.descent import DescentSearch
-from tuccl.tuning.searches.initial_points import initial_points
+from tuccl.tuning.searches.initial_points import initial_points, points_of_methods
 from tuccl.tuning.searches.search import run_search
 from tuccl.tuning.searches.space import Point, Space
 from tuccl.tuning.small_part import Nomination, nominated_points
@@ -100,7 +100,8 @@ class SizeResult:
 class Tuner:
     """Tunes the tasks of one collective; the programs that it makes serve every size.
 
-    With ``nominations`` of a part of the machine it tries what is best there, else everything.
+    With ``nominations`` of a part of the machine, or of other sizes, it tries what is best there,
+    else everything; with ``every_method`` each method once before that.
     """
 
     executor: Executor
@@ -109,6 +110,7 @@ class Tuner:
     studies: Studies
     options: TuneOptions
     nominations: Sequence[Nomination] = ()
+    every_method: bool = False
 
     @property
     def collective(self) -> Collective:
@@ -236,6 +238,8 @@ class Tuner:
 
     def _cold_start(self, space: Space, most: int) -> list[Point]:
         """Points that suit the size, for searches that do not begin with such by themselves."""
+        if self.every_method:
+            return points_of_methods(space)
         own = self.options.search == DescentSearch.name
         return [] if own else initial_points(space, most)
 
@@ -244,7 +248,8 @@ class Tuner:
     ) -> list[Point]:
         """Points that the search begins with: those nominated, or of the options' table."""
         if nominated:
-            return list(dict.fromkeys(islice(map(space.nearest, nominated), budget // 2)))
+            made = (space.nearest(point) for point in nominated if space.channels(point.choice))
+            return list(dict.fromkeys(islice(made, budget // 2)))
         if self.options.start is None:
             return []
         return nearest_points(self.options.start, self.collective, nbytes, space, budget // 4)

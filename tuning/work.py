@@ -36,7 +36,8 @@ class Work:
     """All that the results of a tune depend on; another process gets it pickled.
 
     ``session`` distinguishes the tunes with a time limit: each may search its tasks for longer.
-    ``nominations`` are of a part of the machine; none: everything is tried.
+    ``nominations`` are of a part of the machine, or of other sizes; none: everything is tried,
+    with ``every_method`` each method once before that.
     """
 
     executor: Executor
@@ -46,6 +47,7 @@ class Work:
     tasks: Sequence[Task] = ()
     session: int = 0
     nominations: Sequence[Nomination] = ()
+    every_method: bool = False
     _programs: dict[str, ProgramCache] = field(default_factory=dict, init=False, repr=False)
 
     def add_tasks(self, tasks: Sequence[tuple[str, int, int]]) -> None:
@@ -135,7 +137,13 @@ class Work:
             )
         programs = self._programs[collective]
         return Tuner(
-            self.executor, self.topology, programs, studies, self.options, self.nominations
+            self.executor,
+            self.topology,
+            programs,
+            studies,
+            self.options,
+            self.nominations,
+            self.every_method,
         )
 
 

@@ -13,7 +13,7 @@ from tuccl.sketches import full_mesh
 from tuccl.sketches.rails import rails
 from tuccl.synth import Collective, ScheduleChoice
 from tuccl.topology import Topology, join, keep_gpus, load_profile, network, signature
-from tuccl.tuning import TuneOptions, tune
+from tuccl.tuning import TuneOptions, stages, tune
 from tuccl.tuning.searches.space import Point
 from tuccl.tuning.small_part import Nomination, nominated_points, part_tasks, small_part
 
@@ -120,9 +120,45 @@ def test_the_best_of_each_size_come_first_under_names_of_this_machine(hosts: Top
     points = nominated_points(nominations, call, 8 * 16 << 10, sketches)
     assert [(p.choice.sketch, p.choice.method) for p in points] == [
         ("mesh-congestion-13", "greedy"),
+        ("full-mesh", "ring"),  # another method before the same elsewhere
         ("full-mesh", "greedy"),
-        ("full-mesh", "ring"),
     ]
+
+
+def test_sizes_between_two_get_what_is_best_at_both() -> None:
+    def found(nbytes: int, *methods: str) -> Nomination:
+        choices = [ScheduleChoice("full-mesh", method, 1) for method in methods]
+        points = [Point.of(choice, Knobs("LL", 1, 256)) for choice in choices]
+        return Nomination(16, "allgather", nbytes, tuple(points))
+
+    mesh = full_mesh(join(load_profile("v100x4"), 4))
+    sizes = {1 << 10: ("flow",), 1 << 14: ("ring", "greedy"), 1 << 18: ("packing",)}
+    nominations = [found(nbytes, *methods) for nbytes, methods in sizes.items()]
+    call = Collective("allgather", 16)
+    points = nominated_points(nominations, call, 1 << 16, [mesh])
+    assert [point.choice.method for point in points] == ["ring", "packing", "greedy"]
+
+
+def test_every_fourth_size_of_many_ranks_is_searched_before_the_others(
+    hosts: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stages, "_MOST_RANKS", 8)
+    seen: list[tuple[int, int, str]] = []
+    table = tune(
+        hosts,
+        "allgather",
+        "64K:4M:x4",
+        options=TuneOptions(budget=24),
+        path=tmp_path / "table",
+        progress=lambda *state: seen.append(state),
+    )
+    tasks = list(dict.fromkeys(what.split()[1] for *_, what in seen if what.startswith("allg")))
+    assert tasks == ["64K", "4M", "256K", "1M"]
+    assert [row.evaluations <= 8 for row in table.result.tuned] == [False, True, True, False]
+    assert [row.size for row in table.result.tuned] == [1 << power for power in (16, 18, 20, 22)]
+    assert {total for done, total, _ in seen if done} == {2 * 24 + 2 * 8}
+    assert [done for done, *_ in seen] == sorted(done for done, *_ in seen)
+    assert seen[-1] == (64, 64, "done")
 
 
 def test_the_whole_is_tuned_with_what_its_part_nominates(hosts: Topology, tmp_path: Path) -> None:
@@ -140,7 +176,7 @@ def test_the_whole_is_tuned_with_what_its_part_nominates(hosts: Topology, tmp_pa
     assert seen[-1] == "done"
     [row] = table.result.tuned
     assert row.size == 1 << 20
-    assert row.evaluations <= 16  # half of the budget, with the final round
+    assert row.evaluations <= 32  # the budget, with the final round
     assert row.best_us is not None
     assert row.best_us < row.default_us
     assert load_table(tmp_path / "table").lookup.ranks == hosts.ranks

@@ -50,8 +50,11 @@ class DescentSearch(Search):
         started: set[tuple[object, ...]] = set()
         sketched: set[ScheduleChoice] = set()
         choices = choices_in_turn(self.space.choices)[:_MOST_CHOICES]
-        for first in range(0, len(choices), _BATCH):
-            for point in self._trials(choices[first : first + _BATCH]):
+        batches = [choices[first : first + _BATCH] for first in range(0, len(choices), _BATCH)]
+        if len(self.measurements) > 1:  # points that were given
+            batches = [[], *batches]
+        for batch in batches:
+            for point in self._trials(batch):
                 yield point, step
             for of_best in _DESCENTS:
                 start = self._next_start(started, of_best * self.best_us)

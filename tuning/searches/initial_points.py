@@ -42,6 +42,15 @@ def initial_points(space: Space, most: int) -> list[Point]:
     return list(islice(points, most))  # no more programs are made than that
 
 
+def points_of_methods(space: Space) -> list[Point]:
+    """Return a point of each quick method that has a program, with the knobs that suit it best."""
+    found: dict[str, Point] = {}
+    for choice in choices_in_turn(space.choices):
+        if choice.method not in found and (points := suited_points(space, choice)):
+            found[choice.method] = points[0]
+    return list(found.values())
+
+
 def choices_in_turn(choices: Sequence[ScheduleChoice]) -> list[ScheduleChoice]:
     """Return the choices of quick methods in turn, each method's first and last sketch first."""
     of_method: dict[str, list[ScheduleChoice]] = {}

@@ -1,0 +1,151 @@
+"""The stages of a tune: a part of the machine, then some sizes, then those between them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from tuccl.errors import InputError
+from tuccl.tuning.dask_workers import search_on_dask
+from tuccl.tuning.small_part import (
+    Nomination,
+    coarse_tasks,
+    fine_budget,
+    part_budget,
+    part_tasks,
+    small_part,
+)
+from tuccl.tuning.studies.study import Studies
+from tuccl.tuning.tuner import TaskResult
+from tuccl.tuning.work import Progress, Work, report_states
+from tuccl.tuning.workers import search_in_processes
+
+_MOST_RANKS = 32  # of which each size is searched by itself
+
+Tasks = Sequence[tuple[str, int, int]]
+"""A collective, a size in bytes and a budget each."""
+
+
+def part_of(work: Work) -> Work | None:
+    """Return what nominates candidates for ``work``, without its tasks; None: nothing does.
+
+    Raises:
+        InputError: the options name a part that cannot be.
+    """
+    if (split := small_part(work.topology, work.options)) is None:
+        return None
+    part, options = split
+    if (executor := work.executor.of_part(part)) is not None:
+        return Work(executor, part, options, work.out, every_method=True)
+    if work.options.part:
+        raise InputError(f"part: {work.executor.label} is not timed in parts; leave it out")
+    return None
+
+
+@dataclass
+class Stages:
+    """The searches of ``work``, whose results it gathers: each nominates what the next tries.
+
+    ``weights`` are the evaluations of all stages, each of the whole machine for as many of the
+    part as it has times its ranks: what takes longer counts more.
+    """
+
+    work: Work
+    part: Work | None
+    studies: Studies
+    progress: Progress
+    deadline: float
+    results: list[TaskResult] = field(default_factory=list)
+    _done: int = 0
+    _total: int = 0
+
+    def search(self, tasks: Tasks) -> bool:
+        """Search ``tasks``; False: interrupted, and some have no result."""
+        work, part, ranks = self.work, self.part, self.work.topology.ranks
+        coarse, fine = coarse_tasks(tasks) if has_coarse_sizes(work) else (tasks, [])
+        nominees: Tasks = []
+        weight = 1
+        if part is not None:
+            nominees = part_tasks(coarse, ranks, part.topology.ranks)
+            coarse = [(name, n, part_budget(budget, ranks)) for name, n, budget in coarse]
+            fine = [(name, n, part_budget(budget, ranks)) for name, n, budget in fine]
+            weight = max(ranks // part.topology.ranks, 1)
+        fine = [(name, n, fine_budget(budget)) for name, n, budget in fine]
+        self._total = _budget(nominees) + weight * _budget([*coarse, *fine])
+        if part is not None:
+            seconds = part.options.seconds
+            until = time.monotonic() + seconds if seconds else self.deadline
+            if not self._search(part, nominees, 1, until):
+                return False
+            work.nominations = nominations_of(part, _results(part, self.studies))
+        share = _budget(coarse) / _budget([*coarse, *fine])
+        now = time.monotonic()
+        complete = self._search(work, coarse, weight, now + (self.deadline - now) * share)
+        self.results = _results(work, self.studies)
+        if complete and fine:
+            work.nominations = nominations_of(work, self.results)
+            complete = self._search(work, fine, weight, self.deadline)
+            self.results += _results(work, self.studies)
+        order = {(name, nbytes): place for place, (name, nbytes, _) in enumerate(tasks)}
+        self.results.sort(key=lambda r: order[r.task.collective, r.task.nbytes])
+        return complete
+
+    def _search(self, work: Work, tasks: Tasks, weight: int, deadline: float) -> bool:
+        """Search the tasks of one stage, here or by workers; False: interrupted."""
+        done, prefix = self._done, ""
+        if work is not self.work:
+            prefix = f"{len(work.topology.hosts)} hosts: "
+
+        def report(count: int, total: int, what: str) -> None:
+            finished = what == "done" and done + weight * count < self._total
+            self.progress(
+                done + weight * count, self._total, prefix + ("next" if finished else what)
+            )
+
+        try:
+            report(0, 0, "NCCL's choice")
+            work.add_tasks(tasks)
+            queue = work.queue(self.studies)
+            if work.options.scheduler is not None:
+                search_on_dask(work, queue, self.studies, report, deadline)
+            elif work.options.workers > 1:
+                search_in_processes(work, queue, self.studies, report, deadline)
+            else:
+                work.search(queue, self.studies, report, deadline)
+        except KeyboardInterrupt:
+            return False
+        report_states(queue.states(), report)
+        self._done += weight * _budget(tasks)
+        return True
+
+
+def has_coarse_sizes(work: Work) -> bool:
+    """Return whether some sizes nominate what is tried at others: of many ranks, in simulation."""
+    by_size = work.options.part == 0 or not work.executor.deterministic
+    return not by_size and work.topology.ranks > _MOST_RANKS
+
+
+def nominations_of(work: Work, results: Sequence[TaskResult]) -> tuple[Nomination, ...]:
+    """Return the best points of each result."""
+    ranks = work.topology.ranks
+    return tuple(Nomination(ranks, r.task.collective, r.task.nbytes, r.points) for r in results)
+
+
+def _budget(tasks: Tasks) -> int:
+    return sum(budget for _, _, budget in tasks)
+
+
+def _results(work: Work, studies: Studies) -> list[TaskResult]:
+    """The results of the tasks that are finished."""
+    states = work.queue(studies).states()
+    results = [states[task].result for task in work.tasks]
+    try:
+        return [msgspec.json.decode(each, type=TaskResult) for each in results if each is not None]
+    except msgspec.DecodeError as error:
+        raise InputError(
+            f"{studies.where}: holds a result of another release ({str(error)[:80]}); "
+            "remove the study, or name another table"
+        ) from None
