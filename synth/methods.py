@@ -117,6 +117,7 @@ METHODS: dict[str, Method] = {
             "recursive",
             RECURSIVE_COLLECTIVES,
             recursive,
+            at_scale={"allreduce": _UNLIMITED},
             sizeless=RECURSIVE_COLLECTIVES - {"allreduce"},
         ),
         replace(_ALLPAIRS, variants=tuple(_VARIANTS)),

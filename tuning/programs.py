@@ -37,6 +37,7 @@ from tuccl.synth import (
     searched_methods,
 )
 from tuccl.synth.lowering.limits import limits_of
+from tuccl.synth.methods import Method
 from tuccl.synth.model.problem import STAND_IN
 from tuccl.synth.model.solver import Budget
 from tuccl.topology import Path, Topology, encode_topology, machine_of, path
@@ -60,6 +61,7 @@ _SHARED = SOLVERS | {  # schedules on disk
 }
 _SIZE_CLASSES = (16 << 10, 1 << 20, 64 << 20)
 _ELEMENT_BYTES = 4
+_MOST_MEMORY = 1 << 24  # chunks of all ranks together that the verifier takes
 _LL128_CAPABILITIES = (70, 80, 90, 100, 120)
 _T = TypeVar("_T")
 
@@ -71,6 +73,15 @@ class VerifiedProgram:
     program: Program
     max_safe_bytes: int
     checksum: str
+
+    def copies(self, program: Program, count: int) -> VerifiedProgram:
+        """Return ``program``, which is ``count`` of this side by side.
+
+        Nothing is proven again: copies share no chunk, thread block or connection, so that they are
+        right if one is, and each is safe for as many bytes of its own.
+        """
+        checksum = hashlib.sha256(f"{self.checksum} {count}".encode()).hexdigest()
+        return VerifiedProgram(program, count * self.max_safe_bytes, checksum)
 
 
 @dataclass(frozen=True)
@@ -153,8 +164,7 @@ class ProgramCache:
         """The default forms on the mesh, then every sketch with every method."""
         for method in DEFAULT_METHODS:
             yield ScheduleChoice(sketches[-1].name, method, 1)
-        name = self.collective.name
-        methods = [method for method in self._methods if name in find_method(method).collectives]
+        methods = [name for name in self._methods if self._suits(find_method(name))]
         named = [s for s in sketches if not self._sketches or s.name in self._sketches]
         for sketch, method in product(named, methods):
             counts = set(find_method(method).chunk_counts)
@@ -163,6 +173,12 @@ class ProgramCache:
             for chunks in sorted(counts):
                 if chunks == 1 or nbytes >= sketch.align_bytes * self.collective.nchunks(chunks):
                     yield ScheduleChoice(sketch.name, method, chunks)
+
+    def _suits(self, method: Method) -> bool:
+        """Return whether programs are made by it: one that is named on any number of ranks."""
+        if method.name in self._named:
+            return self.collective.name in method.collectives
+        return method.suits(self.collective)
 
     def is_named(self, choice: ScheduleChoice) -> bool:
         """Return whether a table may have its programs: no stand-in's, only of named methods."""
@@ -174,6 +190,8 @@ class ProgramCache:
         Those that the dialect's limits and the GPU's multiprocessors leave room for and whose
         chunks divide the array; LL128 where it is safe on every link that the choice uses.
         """
+        if choice.method in DEFAULT_METHODS and self.topology.ranks > self._most_threadblocks + 1:
+            return {}  # each peer takes a thread block
         try:
             numbered = self._schedule(sketch, choice, nbytes)
             base = self._lower(numbered)
@@ -230,10 +248,12 @@ class ProgramCache:
     def _fits(self, base: Program, channels: int, nbytes: int) -> bool:
         limits = self._limits
         elements = max(sum(1 + len(b.steps) for b in gpu.threadblocks) for gpu in base.gpus)
+        memory = sum(g.input_chunks + g.output_chunks + g.scratch_chunks for g in base.gpus)
         return (
             base.nchannels * channels <= limits.channels
             and base.threadblocks * channels <= self._most_threadblocks
             and elements * channels + base.ngpus < limits.xml_elements
+            and memory * channels <= _MOST_MEMORY
             and _divides(nbytes, base.nchunks * channels)
         )
 
@@ -316,7 +336,11 @@ class ProgramCache:
         def verify() -> VerifiedProgram:
             base = self._lower(numbered, placement)
             bare = self._replicated.get(copies, lambda: replicate(base, channels))
-            return self._proven(bare.replace(protocol=protocol, min_bytes=0, max_bytes=1), size)
+            program = bare.replace(protocol=protocol, min_bytes=0, max_bytes=1)
+            if channels == 1:
+                return self._proven(program, size)
+            one = self.program(sketch, choice, nbytes, protocol, 1, size, placement)
+            return one.copies(program, channels)
 
         return self._verified.get((*copies, protocol, size), verify)
 

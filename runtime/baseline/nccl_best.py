@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from weakref import WeakKeyDictionary
+
 from tuccl.errors import Infeasible, InputError
 from tuccl.program import Knobs
 from tuccl.runtime.baseline.nccl_call import collective_stub, nccl_call
 from tuccl.runtime.executors.configured_program import ConfiguredProgram, TimedProgram
-from tuccl.runtime.executors.executor import RUNTIME_CHOICE, Executor
-from tuccl.runtime.nccl.choice import nccl_choice, nccl_protocols
+from tuccl.runtime.executors.executor import RUNTIME_CHOICE, Executor, Timing
+from tuccl.runtime.nccl.choice import NcclChoice, nccl_choice, nccl_protocols
 from tuccl.runtime.nccl.graph import nccl_graph
 from tuccl.runtime.nccl.knobs import ALGORITHMS, NcclKnobs
 from tuccl.runtime.nccl.versions import NCCL_VERSION
@@ -17,6 +20,8 @@ from tuccl.topology import Topology
 CHANNELS = (1, 2, 4, 8, 16, 32)
 _CLOSE = 2.0  # times as long as the fastest: other numbers of channels are worth a try
 _FEW_RANKS = 64  # of more, whose runs take seconds to simulate, that of the fastest alone
+_Key = tuple[Collective, int, NcclChoice, int]  # the call, its bytes, the choice, repeats
+_TIMINGS: WeakKeyDictionary[Executor, dict[_Key, Timing]] = WeakKeyDictionary()  # without noise
 
 
 def check_nccl_collective(collective: str) -> None:
@@ -90,20 +95,15 @@ def time_nccl(
         loop = RUNTIME_CHOICE._replace(nccl=knobs)
         own = ConfiguredProgram(collective_stub(call), Knobs(), loop, name)
         return own.timed(own.on(executor, nbytes, root=call.root, repeats=repeats), sms, knobs)
-    choice = nccl_choice(
-        topology,
-        call.name,
-        nbytes,
-        version,
-        algorithm=knobs.algorithm if knobs else None,
-        protocol=knobs.protocol if knobs else None,
-        channels=(knobs.channels if knobs else 0) or None,
-        nvls=executor.simulated,
-    )
-    ran = nccl_call(topology, call, nbytes, choice)
-    timing = ran.on(executor.of_defaults, nbytes, root=call.root, repeats=repeats)
+    choice = _choice(executor, topology, call, nbytes, knobs, version)
+    ran, key = nccl_call(topology, call, nbytes, choice), (call, nbytes, choice, repeats)
+    known: dict[_Key, Timing] = {}
+    if executor.deterministic and executor.topology is topology:
+        known = _TIMINGS.setdefault(executor, known)
+    if key not in known:
+        known[key] = ran.on(executor.of_defaults, nbytes, root=call.root, repeats=repeats)
     # NCCL's kernels run one thread block a channel.
-    return ran.timed(timing, choice.channels, knobs)
+    return ran.timed(known[key], choice.channels, knobs)
 
 
 def nccl_timings(
@@ -117,17 +117,23 @@ def nccl_timings(
 
     Each algorithm and protocol runs with NCCL's own channels; where times have no noise the faster
     ones (of more than 64 ranks the fastest) also with more and with fewer of ``CHANNELS``, as long
-    as that is faster. Empty for collectives that NCCL does by grouped sends, which no tuner steers.
+    as that is faster. What takes longer for fewer bytes than NCCL's own choice for these does not
+    run there. Empty for collectives that NCCL does by grouped sends, which no tuner steers.
     """
+    if call.name not in ALGORITHMS:
+        return []
+    many = executor.deterministic and topology.ranks > _FEW_RANKS
+    own_us = _us(time_nccl(executor, topology, call, nbytes, version=version)) if many else math.inf
 
     def timed(knobs: NcclKnobs) -> list[TimedProgram]:
         try:
+            choice = _choice(executor, topology, call, nbytes, knobs, version)
+            if many and _known_us(executor, call, nbytes, choice) > own_us:
+                return []
             return [time_nccl(executor, topology, call, nbytes, knobs, version=version)]
         except (Infeasible, InputError):
             return []
 
-    if call.name not in ALGORITHMS:
-        return []
     own = [t for k in nccl_configurations(topology, call.name, version) for t in timed(k)]
     timings = sorted(own, key=_us)
     close = _CLOSE if topology.ranks <= _FEW_RANKS else 1.0
@@ -144,6 +150,40 @@ def nccl_timings(
                         break
                     [last] = found
     return sorted(timings, key=lambda timing: (_us(timing), timing.sms))
+
+
+def _choice(
+    executor: Executor,
+    topology: Topology,
+    call: Collective,
+    nbytes: int,
+    knobs: NcclKnobs | None,
+    version: str,
+) -> NcclChoice:
+    return nccl_choice(
+        topology,
+        call.name,
+        nbytes,
+        version,
+        algorithm=knobs.algorithm if knobs else None,
+        protocol=knobs.protocol if knobs else None,
+        channels=(knobs.channels if knobs else 0) or None,
+        nvls=executor.simulated,
+    )
+
+
+def _known_us(executor: Executor, call: Collective, nbytes: int, choice: NcclChoice) -> float:
+    """The most that the same algorithm, protocol and channels take for no more bytes, in us."""
+    wanted = choice.algorithm, choice.protocol, choice.channels
+    return max(
+        (
+            timing.us
+            for (of, size, other, _), timing in _TIMINGS.get(executor, {}).items()
+            if (of, other.algorithm, other.protocol, other.channels) == (call, *wanted)
+            and size <= nbytes
+        ),
+        default=0.0,
+    )
 
 
 def _with_channels(knobs: NcclKnobs, channels: int) -> NcclKnobs:

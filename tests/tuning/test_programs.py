@@ -4,7 +4,7 @@ import pytest
 
 from tuccl import program as program_module
 from tuccl.errors import Infeasible, InputError
-from tuccl.program import default_buffer_bytes, verify, write_program
+from tuccl.program import default_buffer_bytes, max_safe_bytes, verify, write_program
 from tuccl.sketches import candidate_sketches
 from tuccl.synth import Collective, Options, Problem, Schedule, ScheduleChoice, make_schedule
 from tuccl.topology import Topology, load_profile
@@ -120,6 +120,21 @@ def test_each_protocol_of_a_paired_program_is_safe_up_to_a_size_of_its_own(
         for protocol in ("Simple", "LL")
     ]
     assert safe[0] > 0 and safe[1] == 0
+
+
+@pytest.mark.parametrize("method", ["allpairs+paired", "allpairs", "ring"])
+@pytest.mark.parametrize("protocol", ["Simple", "LL"])
+def test_copies_are_as_right_and_as_safe_as_a_proof_of_them_says(
+    made: ProgramCache, cluster: Topology, method: str, protocol: str
+) -> None:
+    mesh = candidate_sketches(cluster, "allgather", SIZE)[-1]
+    choice = ScheduleChoice(mesh.name, method, 4 if method != "ring" else 1)
+    for channels in (2, 4):
+        for buffer_bytes in (4096, default_buffer_bytes(protocol)):
+            found = made.program(mesh, choice, SIZE, protocol, channels, buffer_bytes)
+            assert found.program.nchannels % channels == 0
+            safe = max_safe_bytes(found.program, made.dialect, 0, buffer_bytes)
+            assert found.max_safe_bytes == safe
 
 
 def test_plans_begin_with_the_default_and_divide_the_array(
