@@ -1,11 +1,11 @@
 """Prints what a search on a part of a cluster first costs and loses against one of the whole.
 
-    .venv/bin/python benchmarks/small_part.py [--machines v100x4] [--collectives allreduce]
+    .venv/bin/python benchmarks/small_part.py [--machines v100x4x16] [--collectives allreduce]
 
-Each machine is searched twice, as a whole and with four hosts that nominate candidates
-(`tuccl tune --part`), each time in a process of its own. `whole` and `part` are CPU seconds of all
-sizes of a collective; `regret` is by how much the table's choice is slower, in percent, at each
-size (negative: faster).
+Each machine, a profile and its hosts, is searched twice, as a whole and with four hosts that
+nominate candidates (`tuccl tune --part`), each time in a process of its own. `whole` and `part` are
+CPU seconds of all sizes of a collective; `regret` is by how much the table's choice is slower, in
+percent, at each size (negative: faster).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tuccl.topology import join, load_profile
 from tuccl.tuning import TuneOptions, tune
 from tuccl.units import format_bytes
 
-_MACHINES = {"dgx-h100": 8, "v100x4": 16}
+_SIZES = {"dgx-h100x8": "4K:1G:x64", "v100x4x16": "4K:1G:x64", "dgx-h100x16": "256K:16M:x64"}
 _HOSTS = 4
 
 
@@ -37,7 +37,8 @@ class _Cost:
 
 def searched(machine: str, collective: str, sizes: str, hosts: int) -> _Cost:
     """Return what a table of ``machine`` costs with ``hosts`` searched first, and its times."""
-    topology = join(load_profile(machine), _MACHINES[machine])
+    profile, _, count = machine.rpartition("x")
+    topology = join(load_profile(profile), int(count))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "table")
         table = tune(topology, collective, sizes, options=TuneOptions(part=hosts), path=path)
@@ -49,12 +50,11 @@ def searched(machine: str, collective: str, sizes: str, hosts: int) -> _Cost:
 def main() -> None:
     """Print a row for each machine and collective."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sizes", default="4K:1G:x64")
-    parser.add_argument("--machines", default=",".join(_MACHINES))
+    parser.add_argument("--machines", default=",".join(_SIZES))
     parser.add_argument("--collectives", default="allgather,allreduce")
     args = parser.parse_args()
     machines, collectives = args.machines.split(","), args.collectives.split(",")
-    cases = [(m, c, args.sizes) for m in machines for c in collectives]
+    cases = [(m, c, _SIZES[m]) for m in machines for c in collectives]
     searches = [(*case, hosts) for case in cases for hosts in (0, _HOSTS)]
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(2, mp_context=spawn, max_tasks_per_child=1) as pool:
@@ -66,7 +66,7 @@ def main() -> None:
         regrets += each.values()
         ratios.append(whole.cpu_s / part.cpu_s)
         print(
-            f"{f'{_MACHINES[machine]}x {machine}':<14}{collective:<12}{whole.cpu_s:>8.0f}"
+            f"{machine:<14}{collective:<12}{whole.cpu_s:>8.0f}"
             f"{part.cpu_s:>8.0f}{ratios[-1]:>6.1f}x  "
             + " ".join(f"{format_bytes(n)} {loss:.1f}" for n, loss in sorted(each.items()))
         )

@@ -25,7 +25,7 @@ Entries = tuple[Entry, ...]
 _ELEMENT_BYTES = 4
 _SIGMAS = 2.0
 _TOLERANCE, _COARSE_TOLERANCE = 1.03, 1.25  # coarse: with noise, and of ranks beyond
-_MOST_RANKS = 64  # whose runs are soon simulated
+_MOST_RANKS = 32  # whose runs are soon simulated
 
 
 def entries_of_sizes(

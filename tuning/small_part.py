@@ -22,6 +22,7 @@ _UNIT = 16  # bytes for each rank of the least size: four elements
 _STEP = 4  # from one size of the part to the next
 _SHARE_S = 1 / 3  # of a time limit, for the part
 _COARSE = 4  # of so many sizes one is searched before the others
+_NEIGHBOURS = 4  # points of each of the two
 _FINE_SHARE = 0.3  # of a budget, for sizes between two that were searched
 _FEWEST = 8  # evaluations of a task, where its budget has as many
 
@@ -171,7 +172,8 @@ def nominated_points(
         if each.ranks < collective.ranks
         and each.nbytes in _sizes_alike(nbytes, collective.ranks, each.ranks)
     ]
-    points = zip_longest(*(each.points for each in [*below[-1:], *above[:1], *alike]))
+    beside = [each.points[:_NEIGHBOURS] for each in [*below[-1:], *above[:1]]]
+    points = zip_longest(*beside, *(each.points for each in alike))
     names = [sketch.name for sketch in sketches]
     found = dict.fromkeys(
         replace(point, choice=replace(point.choice, sketch=_alike(point.choice.sketch, names)))

@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from tuccl.runtime.workload import Workload
     from tuccl.tuning import TrainingJob, TuneOptions
 
+_FEW_RANKS = 64  # that are searched without a time limit
+_LIMIT_S = 3600.0
 EXAMPLE = "tuccl tune ndv2x2.json -c allgather,allreduce -s 1K:1G:x4 --on sim -o table/"
 
 
@@ -126,7 +128,8 @@ def add_search(parser: argparse.ArgumentParser) -> None:
         "--time-limit",
         type=float,
         metavar="S",
-        help="seconds for all searches together, shared by collectives and sizes (default: none)",
+        help="seconds for all searches together, shared by collectives and sizes (default: none; "
+        "of more than 64 simulated GPUs 3600)",
     )
     group.add_argument(
         "--seed", type=int, default=0, metavar="N", help="same seed, same table (default 0)"
@@ -229,6 +232,7 @@ def run(args: argparse.Namespace) -> int:
     collectives = collectives_of(args.collective or ",".join(COLLECTIVES))
     workload = workload_of(args, topology, collectives, sizes)
     with ExitStack() as stack:
+        update = stack.enter_context(Progress()).update  # an executor of many ranks takes seconds
         executor = real_executor_of(args, topology, stack, effort=one_run(), real=TUNED_ON)
         if args.regime and executor.topology is not None:
             topology = executor.topology  # whose hosts are the cells
@@ -244,7 +248,6 @@ def run(args: argparse.Namespace) -> int:
             warn([*few_evaluations(args.budget, options.methods), *without_solver()])
             warn(without_simple(collectives, executor, len(topology.hosts)))
             warn(executor.pinned_knobs())
-        update = stack.enter_context(Progress()).update
         how = (lambda _: executor, options)
         if workload is not None:
             table = tune_workload(topology, workload, *how, path=out, progress=update)
@@ -327,6 +330,7 @@ def options_of(args: argparse.Namespace, topology: Topology) -> TuneOptions:
     from tuccl.sketches import load_sketch
     from tuccl.tuning import TuneOptions, load_policy
 
+    many = topology.ranks > _FEW_RANKS and args.dialect != "nccl"
     return TuneOptions(
         search=args.search,
         budget=args.budget,
@@ -336,7 +340,7 @@ def options_of(args: argparse.Namespace, topology: Topology) -> TuneOptions:
         dialect=args.dialect,
         storage=args.storage,
         nccl_version=args.nccl_version or NCCL_VERSION,
-        seconds=args.time_limit,
+        seconds=args.time_limit or (_LIMIT_S if args.on == "sim" and many else None),
         any_order=args.any_order,
         prefer=args.prefer or "speed",
         workers=args.workers,
