@@ -49,8 +49,8 @@ def part_of(work: Work) -> Work | None:
 class Stages:
     """The searches of ``work``, whose results it gathers: each nominates what the next tries.
 
-    ``weights`` are the evaluations of all stages, each of the whole machine for as many of the
-    part as it has times its ranks: what takes longer counts more.
+    Progress counts an evaluation of the whole machine as often as it has the part's ranks, since it
+    takes longer.
     """
 
     work: Work
@@ -100,13 +100,12 @@ class Stages:
             prefix = f"{len(work.topology.hosts)} hosts: "
 
         def report(count: int, total: int, what: str) -> None:
-            finished = what == "done" and done + weight * count < self._total
-            self.progress(
-                done + weight * count, self._total, prefix + ("next" if finished else what)
-            )
+            now = done + weight * count
+            text = "next" if what == "done" and now < self._total else what
+            self.progress(now, self._total, prefix + text)
 
         try:
-            report(0, 0, "NCCL's choice")
+            report(0, 0, "the default")
             work.add_tasks(tasks)
             queue = work.queue(self.studies)
             if work.options.scheduler is not None:
