@@ -21,7 +21,6 @@ _MOST_RANKS = 64  # that are searched as a whole by default
 _UNIT = 16  # bytes for each rank of the least size: four elements
 _STEP = 4  # from one size of the part to the next
 _SHARE_S = 1 / 3  # of a time limit, for the part
-_COARSE = 4  # of so many sizes one is searched before the others
 _NEIGHBOURS = 4  # points of each of the two
 _FINE_SHARE = 0.3  # of a budget, for sizes between two that were searched
 _FEWEST = 8  # evaluations of a task, where its budget has as many
@@ -99,22 +98,22 @@ def part_tasks(
     return [(name, size, of[size]) for name, of in sizes.items() for size in sorted(of)]
 
 
-def coarse_tasks(
-    tasks: Sequence[tuple[str, int, int]],
-) -> tuple[list[tuple[str, int, int]], list[tuple[str, int, int]]]:
-    """Return the tasks that are searched first, and those between them.
+def levels(tasks: Sequence[tuple[str, int, int]]) -> list[list[tuple[str, int, int]]]:
+    """Return the tasks in three parts: each nominates what is tried at the sizes of the next.
 
-    Of a collective's sizes the first, every fourth and the last.
+    Of a collective's sizes every fourth and the last, then every second, then the rest.
 
-    >>> coarse, fine = coarse_tasks([("allgather", 1 << power, 100) for power in range(10, 16)])
-    >>> [nbytes for _, nbytes, _ in coarse], [nbytes for _, nbytes, _ in fine]
-    ([1024, 16384, 32768], [2048, 4096, 8192])
+    >>> tasks = [("allgather", 1 << power, 100) for power in range(10, 16)]
+    >>> [[nbytes >> 10 for _, nbytes, _ in level] for level in levels(tasks)]
+    [[1, 16, 32], [4], [2, 8]]
     """
-    coarse = []
+    parts: list[list[tuple[str, int, int]]] = [[], [], []]
     for name in dict.fromkeys(name for name, _, _ in tasks):
         of = [task for task in tasks if task[0] == name]
-        coarse += [of[place] for place in sorted({*range(0, len(of), _COARSE), len(of) - 1})]
-    return coarse, [task for task in tasks if task not in coarse]
+        for place, task in enumerate(of):
+            last = place == len(of) - 1
+            parts[0 if last or place % 4 == 0 else 1 if place % 2 == 0 else 2].append(task)
+    return parts
 
 
 def fine_budget(budget: int) -> int:

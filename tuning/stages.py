@@ -12,8 +12,8 @@ from tuccl.errors import InputError
 from tuccl.tuning.dask_workers import search_on_dask
 from tuccl.tuning.small_part import (
     Nomination,
-    coarse_tasks,
     fine_budget,
+    levels,
     part_budget,
     part_tasks,
     small_part,
@@ -65,30 +65,34 @@ class Stages:
     def search(self, tasks: Tasks) -> bool:
         """Search ``tasks``; False: interrupted, and some have no result."""
         work, part, ranks = self.work, self.part, self.work.topology.ranks
-        coarse, fine = coarse_tasks(tasks) if has_coarse_sizes(work) else (tasks, [])
+        coarse, *fine = levels(tasks) if has_coarse_sizes(work) else [list(tasks)]
         nominees: Tasks = []
         weight = 1
         if part is not None:
             nominees = part_tasks(coarse, ranks, part.topology.ranks)
             coarse = [(name, n, part_budget(budget, ranks)) for name, n, budget in coarse]
-            fine = [(name, n, part_budget(budget, ranks)) for name, n, budget in fine]
+            fine = [
+                [(name, n, part_budget(budget, ranks)) for name, n, budget in level]
+                for level in fine
+            ]
             weight = max(ranks // part.topology.ranks, 1)
-        fine = [(name, n, fine_budget(budget)) for name, n, budget in fine]
-        self._total = _budget(nominees) + weight * _budget([*coarse, *fine])
+        fine = [[(name, n, fine_budget(budget)) for name, n, budget in level] for level in fine]
+        self._total = _budget(nominees) + weight * sum(map(_budget, [coarse, *fine]))
         if part is not None:
             seconds = part.options.seconds
             until = time.monotonic() + seconds if seconds else self.deadline
             if not self._search(part, nominees, 1, until):
                 return False
             work.nominations = nominations_of(part, _results(part, self.studies))
-        share = _budget(coarse) / _budget([*coarse, *fine])
-        now = time.monotonic()
-        complete = self._search(work, coarse, weight, now + (self.deadline - now) * share)
-        self.results = _results(work, self.studies)
-        if complete and fine:
-            work.nominations = nominations_of(work, self.results)
-            complete = self._search(work, fine, weight, self.deadline)
+        complete = True
+        left = [level for level in (coarse, *fine) if level]
+        while complete and left:
+            share = _budget(left[0]) / sum(map(_budget, left))
+            now = time.monotonic()
+            complete = self._search(work, left.pop(0), weight, now + (self.deadline - now) * share)
             self.results += _results(work, self.studies)
+            self.results.sort(key=lambda r: r.task)
+            work.nominations = nominations_of(work, self.results)
         order = {(name, nbytes): place for place, (name, nbytes, _) in enumerate(tasks)}
         self.results.sort(key=lambda r: order[r.task.collective, r.task.nbytes])
         return complete
