@@ -69,8 +69,8 @@ def _rail_pairs(hosts: list[tuple[int, ...]]) -> Iterator[tuple[int, int]]:
     for ranks in hosts:
         for place, rank in enumerate(ranks):
             rail_of[place].append(rank)
-    for ranks in rail_of.values():
-        yield from itertools.permutations(ranks, 2)
+    for rail in rail_of.values():
+        yield from itertools.permutations(rail, 2)
 
 
 def _pairs_at_distances(hosts: list[tuple[int, ...]], collective: str) -> Iterator[tuple[int, int]]:
@@ -84,13 +84,13 @@ def _pairs_at_distances(hosts: list[tuple[int, ...]], collective: str) -> Iterat
 def _distances(place: int, size: int, hosts: int, collective: str) -> set[int]:
     """Return how many hosts further the ranks are that one at `place` is joined to."""
     powers = {1 << bit for bit in range((hosts - 1).bit_length())}
-    in_turn = range(place or size, hosts, size)
+    in_turn = set(range(place or size, hosts, size))
     if collective == "alltoall":  # `rail_alltoall` of few hosts, `host_pair_alltoall`
         many = hosts + size - 2 > _MOST_PEERS
         turns = (hosts - 1) // size * size if many else 0
-        return {*in_turn, *range(turns + 1, hosts)}
+        return in_turn | set(range(turns + 1, hosts))
     if collective in ("scatter", "gather"):  # `host_scatter`
-        ahead = set(in_turn)
+        ahead = in_turn
     elif collective in ("broadcast", "reduce"):  # `host_trees`
         ahead = powers | {power + 1 for power in powers}
     else:  # `hierarchical_doubling`

@@ -22,7 +22,7 @@ from tuccl.synth.classic.hierarchy import (
     hierarchical3,
     hierarchical_rings,
 )
-from tuccl.synth.classic.rail_doubling import RAIL_DOUBLING_COLLECTIVES, hierarchical_doubling
+from tuccl.synth.classic.rail_doubling import DOUBLING_COLLECTIVES, hierarchical_doubling
 from tuccl.synth.classic.recursive import RECURSIVE_COLLECTIVES, recursive
 from tuccl.synth.classic.ring import RING_COLLECTIVES, ring, rings
 from tuccl.synth.few_step.few_step import FEWSTEP_COLLECTIVES, fewstep
@@ -86,6 +86,7 @@ class Method:
 _UNROOTED = frozenset(name for name in COLLECTIVES if not Collective(name, 2).rooted)
 _ALLGATHER = frozenset({"allgather"})
 _UNLIMITED = 1 << 30  # ranks
+_MOST_CHUNKED = 1024  # ranks up to which each rank's chunks can be planned one by one
 _ALLPAIRS_SIZELESS = frozenset({"allgather", "alltoall", "scatter", "gather"})
 # Each chunk may be summed in a thread block of its own.
 _ALLPAIRS_CHUNKS = (1, 2, 4, 8)
@@ -106,6 +107,17 @@ _ALLPAIRS, *_VARIANTS = (
         sizeless=frozenset() if unordered else _ALLPAIRS_SIZELESS & collectives,
     )
     for variant, paired, unordered, collectives in _ALLPAIRS_VARIANTS
+)
+# Where there are few ranks others are faster; in parts, many take as many times as long to make.
+_DOUBLING, _SPLIT = (
+    Method(
+        f"hierarchical-doubling{'+split' * split}",
+        DOUBLING_COLLECTIVES,
+        partial(hierarchical_doubling, split=split),
+        least_ranks=129,
+        most_ranks=_MOST_CHUNKED if split else _UNLIMITED,
+    )
+    for split in (False, True)
 )
 
 METHODS: dict[str, Method] = {
@@ -139,25 +151,20 @@ METHODS: dict[str, Method] = {
             "hierarchical3",
             HIERARCHICAL3_COLLECTIVES,
             hierarchical3,
-            at_scale=dict.fromkeys(
-                HIERARCHICAL3_COLLECTIVES - _UNROOTED | {"alltoall"}, _UNLIMITED
-            ),
+            at_scale={
+                **dict.fromkeys(("alltoall", "scatter", "gather"), _UNLIMITED),
+                **dict.fromkeys(("broadcast", "reduce"), _MOST_CHUNKED),
+            },
             sizeless=_ALLGATHER,
         ),
-        Method(
-            "hierarchical-doubling",
-            RAIL_DOUBLING_COLLECTIVES,
-            hierarchical_doubling,
-            least_ranks=129,
-            most_ranks=_UNLIMITED,
-        ),
+        replace(_DOUBLING, variants=(_SPLIT,)),
         Method(
             "greedy",
             frozenset(COLLECTIVES),
             greedy,
             choose_chunk_counts=greedy_chunks,
             at_scale=dict.fromkeys(
-                ("allgather", "reduce-scatter", "gather", "scatter"), _UNLIMITED
+                ("allgather", "reduce-scatter", "gather", "scatter"), _MOST_CHUNKED
             ),
             effort_s=0.1,
         ),
@@ -168,7 +175,7 @@ METHODS: dict[str, Method] = {
             choose_chunk_counts=packing_chunk_counts,
             # Beyond, trees of one root take minutes, and more thread blocks than a GPU runs.
             at_scale={
-                name: _UNLIMITED if name in _UNROOTED else 256 for name in PACKING_COLLECTIVES
+                name: _MOST_CHUNKED if name in _UNROOTED else 256 for name in PACKING_COLLECTIVES
             },
             effort_s=0.2,
             sizeless=PACKING_COLLECTIVES,
@@ -178,7 +185,7 @@ METHODS: dict[str, Method] = {
             PIPELINED_COLLECTIVES,
             pipelined,
             choose_chunk_counts=pipelined_chunks,
-            at_scale=dict.fromkeys(("allgather", "reduce-scatter"), _UNLIMITED),
+            at_scale=dict.fromkeys(("allgather", "reduce-scatter"), _MOST_CHUNKED),
         ),
         Method("flow", FLOW_COLLECTIVES, flow, choose_chunk_counts=flow_chunks),
         Method("fewstep", FEWSTEP_COLLECTIVES, fewstep, effort_s=1.0, solver=True),

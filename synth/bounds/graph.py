@@ -139,7 +139,7 @@ def topology_fabric(topology: Topology) -> Fabric:
 
 
 def _spots(topology: Topology) -> tuple[tuple[int, int, int], ...]:
-    """Return where each rank is in its class of hosts; () where fixed routes tell hosts apart."""
+    """Return where each rank is in its class of hosts; () where fixed routes set hosts apart."""
     swaps = topology.derived(RelayPaths).swaps
     if any(others is not swaps for _, others in path_orbits(topology)):
         return ()

@@ -54,13 +54,18 @@ def host_pair_alltoall(problem: Problem) -> Schedule:
     not come out even go as `rail_alltoall` has them, so that all rails carry the same.
 
     Raises:
-        Infeasible: hosts are no more than the ranks of one, or the sketch lacks a link.
+        Infeasible: hosts are no more than the ranks of one, or a rank needs too many thread blocks.
     """
     shape = _HostPairs(problem)
     if not shape.turns or shape.size == 1:
         raise Infeasible(
             f"hierarchical3: alltoall over {shape.hosts} hosts of {shape.size} is what "
             "hierarchical2 does"
+        )
+    if shape.blocks > _MOST_BLOCKS:
+        raise Infeasible(
+            f"hierarchical3: alltoall over {shape.hosts} hosts: a rank needs {shape.blocks} thread "
+            f"blocks, and a GPU runs {_MOST_BLOCKS} at once; use fewer hosts"
         )
     return shape.schedule("hierarchical3")
 
@@ -199,6 +204,12 @@ class _HostPairs(_Shape):
         self.message = self.size**2 * self.each
         self.first_spread = 1 + self.rails // _MOST_STEPS
 
+    @property
+    def blocks(self) -> int:
+        """Return the thread blocks that send, as many as receive: shared if that is too many."""
+        channels = self.first_spread - (-self.paired // _MOST_STEPS)
+        return self.rails + channels * (self.size - 1)
+
     def gathered_at(self, ahead: int) -> int:
         return 2 * self.turns * self.message + (ahead - 1 - self.paired) * self.size * self.each
 
@@ -285,8 +296,7 @@ class _HostPairs(_Shape):
 
         With them it takes nearly twice as long in simulation.
         """
-        channels = self.first_spread - (-self.paired // _MOST_STEPS)
-        if 2 * (self.rails + channels * (self.size - 1)) <= _RESIDENT_BLOCKS:
+        if 2 * self.blocks <= _RESIDENT_BLOCKS:
             return
         for ahead in range(1, self.hosts):
             for rank in self.senders(ahead):

@@ -9,19 +9,20 @@ from tuccl.synth.classic.local_routes import require_links
 from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import Address, LoweringHints, Schedule, Transfer
 
-RAIL_DOUBLING_COLLECTIVES = frozenset({"allgather", "reduce-scatter", "allreduce"})
+DOUBLING_COLLECTIVES = frozenset({"allgather", "reduce-scatter", "allreduce"})
 
 # The part that a rail carries on average of what the busiest one does, at least: for parts of few
 # bytes that cost more to start than to carry, and from so many bytes on.
 _EVEN_FEW, _EVEN, _MANY_BYTES = 0.85, 0.99, 1 << 20
-# Parts of a message, each on a channel of its own, since one thread block fills no fast NIC; and
-# ranks beyond which there is one, since each takes as long to make.
-_MOST_PARTS, _MOST_IN_PARTS = 4, 1024
+# Parts of a message, each on a channel of its own: one thread block fills no fast NIC.
+_MOST_PARTS = 4
 # Messages of a thread block beside the copy of what a rank has for itself.
 _MOST_STEPS = 56
 
 
-def hierarchical_doubling(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
+def hierarchical_doubling(
+    problem: Problem, options: Options = DEFAULT_OPTIONS, *, split: bool = False
+) -> Schedule:
     """Return a schedule whose rails carry pieces of hosts' blocks in a logarithm of messages.
 
     A block is what the ranks of one host contribute, in k pieces. Local rank p of a host is in
@@ -30,7 +31,8 @@ def hierarchical_doubling(problem: Problem, options: Options = DEFAULT_OPTIONS) 
     in charge s 2^j hosts behind, 2^j the largest power of two in n. Who takes a piece passes it on
     to the ranks of its host too. Sums go the same paths backwards.
 
-    The smallest k with which rails carry nearly the same makes the fewest messages.
+    The smallest k with which rails carry nearly the same makes the fewest messages. With `split`
+    up to four parts of a message go at once, on channels of their own.
 
     Notes:
         On a rail that is recursive doubling (Bruck et al. 1997), whose round j has 2^j messages.
@@ -38,13 +40,13 @@ def hierarchical_doubling(problem: Problem, options: Options = DEFAULT_OPTIONS) 
     Raises:
         Infeasible: hosts are few or differ in size, or the sketch lacks a link.
     """
-    return _Shape(problem).schedule()
+    return _Shape(problem, _MOST_PARTS if split else 1).schedule()
 
 
 class _Shape:
     """`hosts` hosts of `size` ranks, `each` chunks of a rank's part."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, most_parts: int) -> None:
         sketch = problem.sketch
         self.problem, self.each, self.ranks = problem, problem.chunks_per_rank, sketch.ranks
         self.hosts, self.size = sketch.nhosts, sketch.ranks // sketch.nhosts
@@ -57,8 +59,8 @@ class _Shape:
         self.stride = self._stride()
         self.pieces, self.count = self.size // self.stride, self.stride * self.each
         self.turns = len(self.distances(0))
-        most = _MOST_PARTS if self.ranks <= _MOST_IN_PARTS else 1
-        self.nparts = max(n for n in range(1, most + 1) if self.count % n == 0)
+        self.nparts = max(n for n in range(1, most_parts + 1) if self.count % n == 0)
+        self.method = "hierarchical-doubling" + "+split" * (most_parts > 1)
         self.to_output = problem.collective.name == "allreduce"
         self.ways = 1 + (1 + self.to_output) * self.turns // _MOST_STEPS
 
@@ -86,7 +88,7 @@ class _Shape:
             self.problem.nchunks,
             transfers,
             (scratch,) * self.ranks,
-            "hierarchical-doubling",
+            self.method,
             self.each,
             hints=LoweringHints(split_send_recv=True),
         )

@@ -25,9 +25,12 @@ _MACHINES = {
     "mi300x": lambda: load_profile("mi300x"),
 }
 _METHODS = {
-    "allgather": ("hierarchical2", "hierarchical-rings", "allpairs", "packing"),
+    "allgather": (
+        *("hierarchical2", "hierarchical-rings", "hierarchical-doubling+split"),
+        *("allpairs", "packing"),
+    ),
     "reduce-scatter": ("hierarchical3", "pipelined", "ring"),
-    "allreduce": ("packing", "hierarchical-rings", "recursive", "allpairs"),
+    "allreduce": ("packing", "hierarchical-doubling", "recursive", "allpairs"),
     "alltoall": ("hierarchical2", "allpairs"),
     "broadcast": ("hierarchical3", "ring"),
 }

@@ -33,10 +33,15 @@ def quads(hosts: int) -> Topology:
 
 
 def made(
-    t: Topology, name: str, nbytes: int = LARGE, chunks: int = 1, sketch: Sketch | None = None
+    t: Topology,
+    name: str,
+    nbytes: int = LARGE,
+    chunks: int = 1,
+    sketch: Sketch | None = None,
+    method: str = "hierarchical-doubling",
 ) -> Schedule:
     problem = Problem(Collective(name, t.ranks), sketch or rails(t), chunks, nbytes, t)
-    return make_schedule(problem, "hierarchical-doubling")
+    return make_schedule(problem, method)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -48,13 +53,15 @@ def made(
 def test_programs_are_sound_in_and_out_of_place(
     t: Topology, chunks: int, nbytes: int, name: str
 ) -> None:
-    schedule = made(t, name, nbytes, chunks)
-    assert verify_schedule(schedule) is None
-    assert verify_schedule(schedule, in_place=True) is None
-    program = lower(schedule)
-    assert verify(program, "executor", 0).ok
-    assert program.in_place
-    assert program.out_of_place
+    for method in ("hierarchical-doubling", "hierarchical-doubling+split"):
+        schedule = made(t, name, nbytes, chunks, method=method)
+        assert schedule.method == method
+        assert verify_schedule(schedule) is None
+        assert verify_schedule(schedule, in_place=True) is None
+        program = lower(schedule)
+        assert verify(program, "executor", 0).ok
+        assert program.in_place
+        assert program.out_of_place
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -77,10 +84,10 @@ def test_large_calls_keep_rails_even_and_small_ones_send_few_messages() -> None:
         transfers = made(t, "allgather", nbytes).transfers
         return Counter(x.src for x in transfers if x.src // 8 != x.dst // 8)
 
-    # Large: each local rank has its own chunk of the 15 others. Small: a whole block, in 4 parts,
-    # of every eighth host.
+    # Large: each local rank has its own chunk of the 15 others. Small: a whole block of every
+    # eighth host.
     assert set(rail_messages(LARGE).values()) == {15}
-    assert set(rail_messages(SMALL).values()) == {4, 8}
+    assert set(rail_messages(SMALL).values()) == {1, 2}
 
 
 @pytest.mark.parametrize(("hosts", "rounds"), [(5, 1), (9, 2), (17, 3), (21, 3), (33, 4)])
