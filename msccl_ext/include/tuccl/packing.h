@@ -37,8 +37,8 @@ struct Tree {
 };
 
 /// The most chunks, out of `chunks_per_root` (by rank), that some rank cannot get, or some of `of`
-/// where it names any; with `any` those of the first such rank. Throws InputError where arguments do
-/// not fit together.
+/// where it names any; with `any` those of the first such rank. Throws InputError where arguments
+/// do not fit together.
 Shortfall shortfall(int vertices, const std::vector<Arc>& arcs,
                     const std::vector<std::int64_t>& chunks_per_root, bool any = false,
                     std::vector<int> of = {});

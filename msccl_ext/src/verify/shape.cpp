@@ -11,9 +11,9 @@
 namespace tuccl {
 namespace {
 
-constexpr int kMostNodes = 4095;     ///< Below MAX_NODES: algo, all gpus, own tbs and steps.
-constexpr int kMostOffset = 32767;   ///< Offsets are int16.
-constexpr int kMostDepTb = 127;      ///< depid is int8.
+constexpr int kMostNodes = 4095;    ///< Below MAX_NODES: algo, all gpus, own tbs and steps.
+constexpr int kMostOffset = 32767;  ///< Offsets are int16.
+constexpr int kMostDepTb = 127;     ///< depid is int8.
 constexpr int kOldRcclChannels = 32;
 constexpr int kMostFused = 16;       ///< MSCCL_MAX_REDUCE_FUSION.
 constexpr int kResidentBlocks = 80;  ///< Streaming multiprocessors of a V100.
