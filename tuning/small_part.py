@@ -22,7 +22,8 @@ _UNIT = 16  # bytes for each rank of the least size: four elements
 _STEP = 4  # from one size of the part to the next
 _SHARE_S = 1 / 3  # of a time limit, for the part
 _NEIGHBOURS = 4  # points of each of the two
-_FINE_SHARE = 0.3  # of a budget, for sizes between two that were searched
+# Of a budget, for every second size and for the rest: farther from those searched, more is new.
+_FINE_SHARES = (0.6, 0.3)
 _FEWEST = 8  # evaluations of a task, where its budget has as many
 
 
@@ -116,13 +117,13 @@ def levels(tasks: Sequence[tuple[str, int, int]]) -> list[list[tuple[str, int, i
     return parts
 
 
-def fine_budget(budget: int) -> int:
-    """Return the evaluations of a task between two that were searched, of ``budget``.
+def fine_budget(budget: int, level: int) -> int:
+    """Return the evaluations of a task of `levels` after the first, of ``budget``.
 
-    >>> fine_budget(100), fine_budget(10)
-    (30, 8)
+    >>> fine_budget(100, 1), fine_budget(100, 2), fine_budget(10, 2)
+    (60, 30, 8)
     """
-    return min(budget, max(int(budget * _FINE_SHARE), _FEWEST))
+    return min(budget, max(int(budget * _FINE_SHARES[level - 1]), _FEWEST))
 
 
 def part_budget(budget: int, ranks: int = 0) -> int:

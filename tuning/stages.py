@@ -76,7 +76,10 @@ class Stages:
                 for level in fine
             ]
             weight = max(ranks // part.topology.ranks, 1)
-        fine = [[(name, n, fine_budget(budget)) for name, n, budget in level] for level in fine]
+        fine = [
+            [(name, n, fine_budget(budget, number)) for name, n, budget in level]
+            for number, level in enumerate(fine, start=1)
+        ]
         self._total = _budget(nominees) + weight * sum(map(_budget, [coarse, *fine]))
         if part is not None:
             seconds = part.options.seconds
