@@ -154,11 +154,12 @@ def test_every_fourth_size_of_many_ranks_is_searched_before_the_others(
     )
     tasks = list(dict.fromkeys(what.split()[1] for *_, what in seen if what.startswith("allg")))
     assert tasks == ["64K", "4M", "1M", "256K"]
-    assert [row.evaluations <= 8 for row in table.result.tuned] == [False, True, True, False]
+    most = [row.evaluations for row in table.result.tuned]
+    assert most[1] <= 8 < most[2] <= 14 < min(most[0], most[3])
     assert [row.size for row in table.result.tuned] == [1 << power for power in (16, 18, 20, 22)]
-    assert {total for done, total, _ in seen if done} == {2 * 24 + 2 * 8}
+    assert {total for done, total, _ in seen if done} == {2 * 24 + 14 + 8}
     assert [done for done, *_ in seen] == sorted(done for done, *_ in seen)
-    assert seen[-1] == (64, 64, "done")
+    assert seen[-1] == (70, 70, "done")
 
 
 def test_the_whole_is_tuned_with_what_its_part_nominates(hosts: Topology, tmp_path: Path) -> None:
