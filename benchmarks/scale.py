@@ -35,13 +35,7 @@ _NBYTES = 4 << 30
 _MARKS = {64: (1, 1, 2), 512: (5, 20, 4), 1024: (10, 60, 6), 4096: (90, 600, 12)}
 _TABLE = ("allgather", "allreduce")
 _TABLE_MARKS = {64: 90, 512: 240, 1024: 480}  # seconds
-# The first method of a collective whose most ranks are enough.
-_METHODS = {
-    "alltoall": {960: "hierarchical2", 4096: "hierarchical3"},
-    "broadcast": {4096: "hierarchical3"},
-    "reduce": {4096: "hierarchical3"},
-}
-_OTHERS = {640: "packing", 4096: "hierarchical-doubling"}
+_MOST_PACKED, _MOST_RAILS = 640, 960  # GPUs from which packing and hierarchical2 are not run
 _HEAD = (
     f"{'machine':<9}{'collective':<16}{'method':<22}{'cpu s':>7}{'mark':>6}{'GB':>7}{'mark':>6}"
     f"{'simulated':>11}{'links':>7}{'blocks':>8}{'steps':>7}{'file':>7}"
@@ -71,12 +65,21 @@ def table_row(name: str) -> str:
     )
 
 
-def row(name: str, collective: str, search: bool) -> str:
+def methods(name: str, collective: str) -> list[str]:
+    """Return the methods that have a row."""
+    ranks = machine(name).ranks
+    if collective == "alltoall":
+        return ["hierarchical2" if ranks <= _MOST_RAILS else "hierarchical3"]
+    if collective in ("broadcast", "reduce"):
+        return ["hierarchical3"]
+    packed = ["packing"] if ranks <= _MOST_PACKED else []
+    return [*packed, "hierarchical-doubling"]
+
+
+def row(name: str, collective: str, method: str) -> str:
     """Return one line of the table."""
     begun = time.process_time()
-    topology = machine(name)
-    methods = _METHODS.get(collective, _OTHERS)
-    method = "auto" if search else next(methods[n] for n in methods if n >= topology.ranks)
+    topology, search = machine(name), method == "auto"
     try:
         found = synthesize(
             topology,
@@ -131,8 +134,9 @@ def main() -> None:
                 print(process.apply(table_row, (name,)), flush=True)
             continue
         for collective in args.collectives.split(","):
-            with multiprocessing.get_context("spawn").Pool(1) as process:
-                print(process.apply(row, (name, collective, args.search)), flush=True)
+            for method in ["auto"] if args.search else methods(name, collective):
+                with multiprocessing.get_context("spawn").Pool(1) as process:
+                    print(process.apply(row, (name, collective, method)), flush=True)
 
 
 if __name__ == "__main__":
