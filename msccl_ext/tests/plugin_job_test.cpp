@@ -1,6 +1,6 @@
 // The tables of a job's groups: ranks as processes, which load the tuner plugin as NCCL does, get
 // the table of their communicator's members, or all NCCL's own choices. `soak` tries 10,000
-// layouts, `start-up` times many communicators.
+// layouts, `start-up` times many communicators and the choice of a call.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -88,6 +88,17 @@ class JobProcess {
     tuner_.close(c);
     if (profiled_) version_ == 4 ? v4_.close(profile) : v5_.close(profile);
     return advice.given() ? advice.channels : 0;
+  }
+
+  /// The ns that the choice of a call takes, with what the host does around it.
+  int choice_ns(const std::vector<int>& members, std::uint64_t number) const {
+    constexpr int kCalls = 1'000'000;
+    void* c = tuner_.open(members.size(), 1, logger, 1000 * jobs + number);
+    const auto begin = std::chrono::steady_clock::now();
+    for (int call = 0; call < kCalls; ++call) tuner_.ask(c, a_call());
+    const std::chrono::duration<double, std::nano> past = std::chrono::steady_clock::now() - begin;
+    tuner_.close(c);
+    return static_cast<int>(past.count() / kCalls);
   }
 
  private:
@@ -303,7 +314,8 @@ void random_groups_choose_alike(int layouts) {
   heard();
 }
 
-/// Prints how long 64 communicators take that every rank is in, with a job's tables and without.
+/// Prints how long 64 communicators take that every rank is in, with a job's tables and without,
+/// and how long the choice of a call takes one rank alone.
 void time_start_up() {
   constexpr int kRanks = 8, kGroups = 64;
   std::vector<std::vector<int>> groups{std::vector<int>(kRanks)};
@@ -325,9 +337,19 @@ void time_start_up() {
     return std::ranges::max(all)[0];
   };
   const int with = slowest_ms();
+  const JobFolder own(1, {{0}});
+  const auto alone_ns = [] {
+    const auto choose = [](int rank) {
+      return std::vector<int>{JobProcess(rank, 6, false).choice_ns({0}, 0)};
+    };
+    return forked(1, choose)[0][0];
+  };
+  const int choice_ns = alone_ns();
   unsetenv("TUCCL_TABLE");
   std::printf("%d communicators of %d ranks: %d ms with a job's tables, %d ms without\n", kGroups,
               kRanks, with, slowest_ms());
+  std::printf("the choice of a call: %d ns with a group's table, %d ns without\n", choice_ns,
+              alone_ns());
 }
 
 /// For who knows of a group how many ranks it has; a group without a table is another one.
