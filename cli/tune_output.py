@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from tuccl.tuning.workload_tasks import WorkloadGain
 
 
-def print_result(args: argparse.Namespace, result: TuneResult) -> int:
-    """Print what a tune wrote, in a line or as JSON."""
-    if args.time_limit is not None:
+def print_result(args: argparse.Namespace, result: TuneResult, *, limited: bool) -> int:
+    """Print what a tune wrote, in a line or as JSON, and what a time limit left out."""
+    if limited:
         warn(unsearched(result.tuned))
     if args.json:
         print_json(result)

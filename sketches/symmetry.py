@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tuccl.sketches.sketch import Sketch
 from tuccl.topology.symmetry import Automorphism, LinkGraph, Symmetry, rotation
 
@@ -23,16 +25,27 @@ def link_orbits(sketch: Sketch) -> list[list[tuple[int, int]]]:
 
 
 def _link_graph(sketch: Sketch) -> LinkGraph:
-    """Return the links with what rotations of them must keep: costs to six digits, and NICs."""
+    """Return the links with what rotations of them must keep: costs and NICs."""
+    alphas = _levels(link.alpha_us for link in sketch.links)
+    betas = _levels(link.beta_us_per_mb for link in sketch.links)
     return LinkGraph(
         sketch.ranks,
         ends=list(sketch.pairs),
         costs=[
-            (link.inter, f"{link.alpha_us:.6g}", f"{link.beta_us_per_mb:.6g}")
-            for link in sketch.links
+            (link.inter, alphas[link.alpha_us], betas[link.beta_us_per_mb]) for link in sketch.links
         ],
         resources=[link.nics for link in sketch.links],
     )
+
+
+def _levels(values: Iterable[float]) -> dict[float, float]:
+    """Return for each value the least of those that rise to it by a millionth at most each."""
+    levels: dict[float, float] = {}
+    before = level = -1.0
+    for value in sorted(set(values)):
+        level = level if value - before <= 1e-6 * value else value
+        before, levels[value] = value, level
+    return levels
 
 
 def _rotations(sketch: Sketch) -> dict[tuple[int, int], Automorphism]:

@@ -117,7 +117,9 @@ class LinkGraph:
         """
         number, labels = self._number, self._labels
         links = tuple([number.get((permutation[a], permutation[b]), -1) for a, b in self.ends])
-        if -1 in links or [labels[image] for image in links] != labels:
+        if -1 in links or len(set(links)) < len(links):
+            return None
+        if [labels[image] for image in links] != labels:
             return None
         shared = chain.from_iterable(self.resources)
         images = chain.from_iterable([self.resources[image] for image in links])

@@ -11,6 +11,7 @@ from typing import Generic, Literal, TypeVar
 
 import msgspec
 
+from tuccl import program as xml
 from tuccl.errors import Infeasible, InputError
 from tuccl.program import Knobs, Program, default_buffer_bytes, max_safe_bytes, xml_text
 from tuccl.runtime.executors.knob_grid import CHANNELS, PROTOCOLS, WHOLE_GRID, KnobGrid
@@ -61,7 +62,7 @@ _SHARED = SOLVERS | {  # schedules on disk
 }
 _SIZE_CLASSES = (16 << 10, 1 << 20, 64 << 20)
 _ELEMENT_BYTES = 4
-_MOST_MEMORY = 1 << 24  # chunks of all ranks together that the verifier takes
+_MOST_MEMORY = 1 << 24  # chunks of all ranks together; the verifier takes four times as many
 _LL128_CAPABILITIES = (70, 80, 90, 100, 120)
 _T = TypeVar("_T")
 
@@ -73,15 +74,18 @@ class VerifiedProgram:
     program: Program
     max_safe_bytes: int
     checksum: str
+    xml_bytes: int
 
     def copies(self, program: Program, count: int) -> VerifiedProgram:
         """Return ``program``, which is ``count`` of this side by side.
 
         Nothing is proven again: copies share no chunk, thread block or connection, so that they are
-        right if one is, and each is safe for as many bytes of its own.
+        right if one is, and each is safe for as many bytes of its own. They keep the dialect's
+        limits (`_keeps_limits`).
         """
         checksum = hashlib.sha256(f"{self.checksum} {count}".encode()).hexdigest()
-        return VerifiedProgram(program, count * self.max_safe_bytes, checksum)
+        safe, size = count * self.max_safe_bytes, count * self.xml_bytes
+        return VerifiedProgram(program, safe, checksum, size)
 
 
 @dataclass(frozen=True)
@@ -340,9 +344,22 @@ class ProgramCache:
             if channels == 1:
                 return self._proven(program, size)
             one = self.program(sketch, choice, nbytes, protocol, 1, size, placement)
-            return one.copies(program, channels)
+            copied = one.copies(program, channels)
+            return copied if self._keeps_limits(copied, one) else self._proven(program, size)
 
         return self._verified.get((*copies, protocol, size), verify)
+
+    def _keeps_limits(self, copied: VerifiedProgram, one: VerifiedProgram) -> bool:
+        """Return whether copies of ``one`` surely keep its limits: where shares part, steps do."""
+        program, limits = copied.program, self._limits
+        gpus = program.gpus
+        most = max(max(g.input_chunks, g.output_chunks, g.scratch_chunks) for g in gpus)
+        return (
+            program.max_steps == one.program.max_steps
+            and copied.xml_bytes <= xml.MOST_XML_BYTES
+            and program.threadblocks <= limits.awaited_blocks
+            and most <= limits.offset
+        )
 
     def _proven(self, program: Program, buffer_bytes: int) -> VerifiedProgram:
         try:
@@ -350,7 +367,8 @@ class ProgramCache:
             text = xml_text(program, self.dialect)
         except InputError as error:
             raise Infeasible(str(error)) from None
-        return VerifiedProgram(program, safe, hashlib.sha256(text.encode()).hexdigest())
+        encoded = text.encode()
+        return VerifiedProgram(program, safe, hashlib.sha256(encoded).hexdigest(), len(encoded))
 
 
 def sketches_by_name(

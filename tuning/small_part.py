@@ -11,7 +11,8 @@ from tuccl.errors import InputError
 from tuccl.sketches import Sketch
 from tuccl.sketches.parameters import MOST_MESHED, with_chunks
 from tuccl.sketches.rails import rails
-from tuccl.synth import Collective
+from tuccl.synth import Collective, find_method
+from tuccl.synth.methods import searched_methods
 from tuccl.topology import Topology, keep_gpus
 from tuccl.tuning.options import TuneOptions
 from tuccl.tuning.searches.space import Point
@@ -159,7 +160,8 @@ def nominated_points(
     """Return the points that are worth a try for a call on the whole machine, the best first.
 
     They are those of sizes on a part that it may be like, a point of each method before others:
-    what is slow on few hosts may win on many. Or of the sizes on the whole machine next to it.
+    what is slow on few hosts may win on many, and those that few ranks are not tried with, by the
+    knobs of the best. Or of the sizes on the whole machine next to it.
     Where the machine has no sketch of a point's name, the point is for one of the same kind (as
     ``mesh-congestion-3``), else for the last.
     """
@@ -180,10 +182,18 @@ def nominated_points(
         for point in chain.from_iterable(points)
         if point is not None
     )
-    if not alike:
+    if not alike or not found:
         return list(found)
-    firsts = {point.choice.method: point for point in reversed(found)}
-    return list(dict.fromkeys([*(p for p in found if firsts[p.choice.method] is p), *found]))
+    best, part = next(iter(found)), min(each.ranks for each in alike)
+    larger = [
+        replace(best, choice=replace(best.choice, method=method.name, chunks_per_rank=1))
+        for method in map(find_method, searched_methods())
+        if part < method.least_ranks and method.suits(collective)
+    ]
+    firsts: dict[str, Point] = {}
+    for point in found:
+        firsts.setdefault(point.choice.method, point)
+    return list(dict.fromkeys([*larger, *firsts.values(), *found]))
 
 
 def _alike(name: str, names: Sequence[str]) -> str:

@@ -57,7 +57,9 @@ class Work:
             Task(name, nbytes, budget, self._default_us(Collective(name, ranks, root), nbytes))
             for name, nbytes, budget in tasks
         ]
-        self.session = time.time_ns() if self.options.seconds and not self.options.storage else 0
+        options = self.options
+        again = options.seconds and not options.storage and not options.keep_cut
+        self.session = time.time_ns() if again else 0
 
     def _default_us(self, call: Collective, nbytes: int) -> float:
         if not self.executor.deterministic:
@@ -78,6 +80,7 @@ class Work:
             storage=None,
             budget=1,
             seconds=None,
+            keep_cut=False,
         )
         identity = (machine, self.executor.label, options, self.session, self.nominations)
         return studies.queue(identity, self.tasks)

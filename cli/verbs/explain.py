@@ -108,9 +108,12 @@ def explain_rank(args: argparse.Namespace, job: JobTables) -> int:
         found = [each for each in found if each[0].kind == args.group]
     rows = [group_facts(job, entry, members) for entry, members in found]
     if args.json:
-        print_json({"machine": job.topology.name, "rank": args.rank, "groups": rows})
+        print_json(
+            {"machine": job.topology.name, "rank": args.rank, "kind": args.group, "groups": rows}
+        )
         return 0
     of = "tables" if args.rank is None else f"groups of rank {args.rank}"
+    of += "" if args.group is None else f" of {args.group}"
     print(f"# {job.topology.name}: {of}; times of choices are simulated, all groups at once")
     for row in rows:
         print(f"{row['kind']}: ranks {ranks_text(row['members'])}; {row['company']}")

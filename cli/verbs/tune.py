@@ -255,7 +255,7 @@ def run(args: argparse.Namespace) -> int:
             table = tune(topology, collectives, sizes, *how, path=out, progress=update)
     if args.plans:
         warn(table.export("mscclpp", args.plans).notes)
-    return print_result(args, table.result)
+    return print_result(args, table.result, limited=options.seconds is not None)
 
 
 def run_job(args: argparse.Namespace, topology: Topology) -> int:
@@ -331,6 +331,7 @@ def options_of(args: argparse.Namespace, topology: Topology) -> TuneOptions:
     from tuccl.tuning import TuneOptions, load_policy
 
     many = topology.ranks > _FEW_RANKS and args.dialect != "nccl"
+    limit = _LIMIT_S if args.on == "sim" and many else None
     return TuneOptions(
         search=args.search,
         budget=args.budget,
@@ -340,7 +341,8 @@ def options_of(args: argparse.Namespace, topology: Topology) -> TuneOptions:
         dialect=args.dialect,
         storage=args.storage,
         nccl_version=args.nccl_version or NCCL_VERSION,
-        seconds=args.time_limit or (_LIMIT_S if args.on == "sim" and many else None),
+        seconds=limit if args.time_limit is None else args.time_limit,
+        keep_cut=args.time_limit is None,
         any_order=args.any_order,
         prefer=args.prefer or "speed",
         workers=args.workers,

@@ -27,6 +27,7 @@ from tuccl.runtime.export.rules import Rule, export_rules
 from tuccl.runtime.table.atomic_dir import replace_directory
 from tuccl.runtime.table.store import Table, load_table
 from tuccl.runtime.table.supported_knobs import fork_threads
+from tuccl.synth.lowering.limits import MOST_READ_GPUS
 from tuccl.topology import Topology, signature
 
 EXPORTS = (*DIALECTS, *CSV_FILES, "mscclpp")
@@ -274,6 +275,11 @@ def _name(number: int, rule: Rule) -> str:
 def _written(rule: Rule, dialect: str, buffer_bytes: int) -> bytes:
     """The program's text with the rule's calls in its first line, proven as it stands."""
     program = _program(rule, dialect)
+    if program.ngpus > MOST_READ_GPUS:
+        raise InputError(
+            f"{rule.text}: {program.ngpus} GPUs, and MSCCL's readers take {MOST_READ_GPUS}; "
+            "tuccl's own communicators load the table"
+        )
     text = to_xml(program, dialect).encode()
     report = verify(parse_xml(text, rule.text), dialect, 0, buffer_bytes)
     if not report.ok:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from tuccl.runtime.nccl.constants import Protocol
 from tuccl.topology import Topology, machine_of
 
-# The most bytes of the array, or of a rank's part, with LL and with LL128; where both are, LL128.
+# The bytes of the array, or of a rank's part, up to which it is LL, and then LL128: where LL128 is
+# not allowed below some size LL runs up to that.
 _MOST_BYTES: dict[str, tuple[int, int]] = {
     "allreduce": (524288, 4415057),
     "allgather": (98304, 5046272),

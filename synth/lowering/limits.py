@@ -16,8 +16,9 @@ LIMITS: dict[str, Limits] = {
 }
 
 
-# GPUs beyond which only tuccl's own executors read a program, whose XML has no limit of elements.
-_MOST_READ = 1024
+MOST_READ_GPUS = 1024
+"""GPUs of a program that MSCCL's readers take; tuccl's own, without a limit of elements, 4,096."""
+
 _OWN = Limits(steps=64, threadblocks=1024, channels=32, fuses=True, xml_elements=_LEAST_FORK_END)
 
 
@@ -29,7 +30,7 @@ def limits_of(dialect: str, ranks: int = 1) -> Limits:
     """
     if dialect not in LIMITS:
         raise InputError(f"unknown dialect {dialect[:40]!r}, expected one of: {', '.join(LIMITS)}")
-    return _OWN if dialect == "executor" and ranks > _MOST_READ else LIMITS[dialect]
+    return _OWN if dialect == "executor" and ranks > MOST_READ_GPUS else LIMITS[dialect]
 
 
 def fork_end(program: Program, nbytes: int) -> int | None:

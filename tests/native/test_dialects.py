@@ -145,9 +145,14 @@ def test_collectives_that_no_runtime_calls_are_reported(handmade: ModuleType) ->
 
 
 def test_more_than_1024_gpus_or_4095_elements_are_refused(ring: Program) -> None:
-    gpus = [Gpu(r, 0, 0, 0, []) for r in range(1025)]
-    [error] = found(Program("t", "allreduce", "LL", 1, 1, gpus))
-    assert error.code == "limit" and "1024" in error.message
+    for dialect, most in (("rccl", 1024), ("fork", 1024), ("executor", 4096)):
+        gpus = [Gpu(r, 0, 0, 0, []) for r in range(most + 1)]
+        [error] = [
+            error
+            for error in found(Program("t", "allreduce", "LL", 1, 1, gpus), dialect)
+            if error.code == "limit"
+        ]
+        assert str(most) in error.message
     first = ring.gpus[0].threadblocks[0]
     for elements in (4095, 4096):
         left = elements - 3 - 1 - len(first.steps)  # <algo>, two <gpu>, the first <tb>

@@ -4,7 +4,7 @@ import pytest
 
 from tuccl import program as program_module
 from tuccl.errors import Infeasible, InputError
-from tuccl.program import default_buffer_bytes, max_safe_bytes, verify, write_program
+from tuccl.program import Program, default_buffer_bytes, max_safe_bytes, verify, write_program
 from tuccl.sketches import candidate_sketches
 from tuccl.synth import Collective, Options, Problem, Schedule, ScheduleChoice, make_schedule
 from tuccl.topology import Topology, load_profile
@@ -120,6 +120,23 @@ def test_each_protocol_of_a_paired_program_is_safe_up_to_a_size_of_its_own(
         for protocol in ("Simple", "LL")
     ]
     assert safe[0] > 0 and safe[1] == 0
+
+
+def test_copies_whose_steps_part_are_proven_anew(
+    made: ProgramCache, cluster: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mesh = candidate_sketches(cluster, "allgather", SIZE)[-1]
+    choice = ScheduleChoice(mesh.name, "recursive", 2)
+    proofs: list[int] = []
+
+    def counted(program: Program, dialect: str, root: int, buffer_bytes: int) -> int:
+        proofs.append(program.max_steps)
+        return max_safe_bytes(program, dialect, root, buffer_bytes)
+
+    monkeypatch.setattr(programs, "max_safe_bytes", counted)
+    one, two = (made.program(mesh, choice, SIZE, "LL", n).program for n in (1, 2))
+    assert two.max_steps > one.max_steps
+    assert proofs == [one.max_steps, two.max_steps]
 
 
 @pytest.mark.parametrize("method", ["allpairs+paired", "allpairs", "ring"])

@@ -125,6 +125,17 @@ def test_the_best_of_each_size_come_first_under_names_of_this_machine(hosts: Top
     ]
 
 
+def test_methods_that_few_ranks_are_not_tried_with_are_nominated_for_many() -> None:
+    choice = ScheduleChoice("rails", "ring", 2)
+    nomination = Nomination(16, "allgather", 1 << 16, (Point.of(choice, Knobs("LL", 1, 256)),))
+    for hosts, first in ((33, "hierarchical-doubling"), (32, "ring")):
+        t = join(load_profile("v100x4"), hosts)
+        call = Collective("allgather", t.ranks)
+        points = nominated_points([nomination], call, t.ranks << 12, [rails(t)])
+        assert points[0].choice.method == first
+        assert points[-1].choice == choice
+
+
 def test_sizes_between_two_get_what_is_best_at_both() -> None:
     def found(nbytes: int, *methods: str) -> Nomination:
         choices = [ScheduleChoice("full-mesh", method, 1) for method in methods]
@@ -160,6 +171,25 @@ def test_every_fourth_size_of_many_ranks_is_searched_before_the_others(
     assert {total for done, total, _ in seen if done} == {2 * 24 + 14 + 8}
     assert [done for done, *_ in seen] == sorted(done for done, *_ in seen)
     assert seen[-1] == (70, 70, "done")
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_sizes_that_are_finished_stay_so_where_the_limit_is_the_default(
+    hosts: Topology, tmp_path: Path, keep: bool
+) -> None:
+    options = TuneOptions(budget=8, part=0, seconds=600.0, keep_cut=keep)
+    for sizes, of in (("64K", options), ("64K:256K:x4", replace(options, resume=True))):
+        seen: list[str] = []
+        tune(
+            hosts,
+            "allgather",
+            sizes,
+            options=of,
+            path=tmp_path / "table",
+            progress=lambda done, total, what, seen=seen: seen.append(what),  # type: ignore[misc]
+        )
+    searched = {what.split()[1] for what in seen if what.startswith("allgather")}
+    assert searched == ({"256K"} if keep else {"64K", "256K"})
 
 
 def test_the_whole_is_tuned_with_what_its_part_nominates(hosts: Topology, tmp_path: Path) -> None:

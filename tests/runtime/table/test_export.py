@@ -14,6 +14,7 @@ import pytest
 
 from tuccl.errors import InputError
 from tuccl.program import Gpu, Knobs, Program, parse_xml, verify
+from tuccl.runtime.export import files as export_files
 from tuccl.runtime.export.files import double_match, export
 from tuccl.runtime.jobs.launch import run_environment
 from tuccl.runtime.table.programs import program_file
@@ -65,6 +66,18 @@ def random_call(pick: random.Random, ranks: int) -> Call:
     if pick.random() < 0.8:
         count = max(count // 16 * 16, 1)
     return Call("allgather", count, pick.choice([1, 2, 4, 8]), ranks, pick.random() < 0.5)
+
+
+def test_programs_of_more_gpus_than_readers_take_are_not_exported(
+    hand: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology = hand.mesh()
+    table, programs = hand.usual_table(topology)
+    save_table(table, tmp_path / "table", topology, programs)
+    monkeypatch.setattr(export_files, "MOST_READ_GPUS", topology.ranks - 1)
+    with pytest.raises(InputError, match="MSCCL's readers take"):
+        export(tmp_path / "table", "executor", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("dialect", ["executor", "fork"])
