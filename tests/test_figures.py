@@ -31,7 +31,7 @@ RULES = """
     Steps within 3 % are a tie | in cycles of 1 ms | at most 20 % slower | reaches 95 %
     Shi et al. 2021) by 10 % | prints a line every 12 s | k <= 8 within 1 % | exceeds 15 % over
     one 15 % shorter (the table's choice: 7 %) | (gain under 1 %
-    bisection to 3 % (25 % if times have noise) | took at most 1.5 times as long as the fastest
+    bisection to 3 % (25 % if times have noise)
 """
 # Then what a specification says, or arithmetic of one, and what says itself that it is an estimate.
 SPECIFICATIONS = """

@@ -122,7 +122,7 @@ def test_bad_arguments_are_refused(machines: Path) -> None:
     one = load_profile("ndv2")
     cases: list[tuple[Topology, int, str, float | None, float | None, str]] = [
         (one, 0, "single", None, None, "1 to 1024"),
-        (one, 200, "single", None, None, "at most 1024"),
+        (one, 600, "single", None, None, "at most 4096"),
         (one, 2, "torus", None, None, "single, rail, clos"),
         (one, 2, "clos", 0.0, None, "up rate"),
         (one, 2, "clos", None, math.nan, "down rate"),

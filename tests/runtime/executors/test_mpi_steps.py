@@ -26,7 +26,10 @@ ONE_MPI = pytest.mark.parametrize(
     "mpi", ["mpich", pytest.param("openmpi", marks=pytest.mark.slow)], indirect=True
 )
 LOST = {"SIGKILL": "died", "SIGSTOP": "does not answer"}
-SHAPES = {4: ("dgx-1v 4", "ndv4 3+1", "ndv4 2+2"), 9: ("torus 3x3", "ndv4 8+1", "dgx-2 9")}
+SHAPES = {
+    4: ("dgx-1v 4", "ndv4 3+1", "ndv4 2+2"),
+    9: ("torus 3x3", "ndv4 8+1", "ndv4 3+3+3", "dgx-2 9"),
+}
 
 
 @pytest.fixture(scope="module", params=("openmpi", "mpich"))
@@ -63,7 +66,8 @@ def test_few_runs_of_all_methods_come_out_right(
 ) -> None:
     """Messages held back at random in half of them."""
     chosen = list(trials(matrix, covering, SHAPES[4], every=40))
-    assert {t.recipe.method for t in chosen} >= set(dict(matrix.PAIRS))
+    of_more = {"hierarchical-doubling", "hierarchical-doubling+split"}  # three hosts of two
+    assert {t.recipe.method for t in chosen} >= set(dict(matrix.PAIRS)) - of_more
     assert_right(mpi, 4, chosen)
     tally(runs_by_mpi=len(chosen))
 
