@@ -213,7 +213,7 @@ def test_1024_gpus_have_an_alltoall(profile: str) -> None:
 @pytest.mark.parametrize("name", ["broadcast", "reduce", "gather", "scatter"])
 def test_1024_gpus_have_the_rooted_collectives(name: str) -> None:
     found = synthesize(join(load_profile("dgx-h100"), 128), name, 64 << 20, channels=1)
-    assert found.best.method == "hierarchical3"
+    assert "hierarchical3" in {program.method for program in found.programs}
 
 
 @pytest.mark.slow
