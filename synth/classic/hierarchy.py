@@ -25,6 +25,7 @@ from tuccl.synth.classic.host_links import HostLinks, Lane, lanes_of
 from tuccl.synth.classic.host_scatter import host_gather, host_scatter
 from tuccl.synth.classic.host_trees import host_trees
 from tuccl.synth.classic.local_routes import (
+    equal_hosts,
     host_path,
     host_tree,
     require_links,
@@ -32,7 +33,6 @@ from tuccl.synth.classic.local_routes import (
     slowest,
 )
 from tuccl.synth.classic.rail_alltoall import (
-    equal_hosts,
     host_pair_alltoall,
     rail_alltoall,
 )

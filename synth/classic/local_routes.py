@@ -15,6 +15,12 @@ from tuccl.sketches.sketch import LogicalLink, Sketch
 Tree = tuple[tuple[int, int, int], ...]
 
 
+def equal_hosts(sketch: Sketch) -> bool:
+    """Return whether hosts have equally many ranks, consecutive ones, and no relay rule."""
+    size = sketch.ranks // sketch.nhosts
+    return not sketch.relays and sketch.hosts == tuple(rank // size for rank in range(sketch.ranks))
+
+
 def require_links(sketch: Sketch, pairs: Iterable[tuple[int, int]], method: str) -> None:
     """Do nothing if the sketch has a link for each of `pairs`.
 

@@ -8,6 +8,7 @@ from math import gcd
 
 from tuccl.errors import Infeasible
 from tuccl.sketches.sketch import Sketch
+from tuccl.synth.classic.local_routes import equal_hosts
 from tuccl.synth.model.problem import Problem
 from tuccl.synth.model.schedule import Address, LoweringHints, Schedule, Transfer
 
@@ -68,12 +69,6 @@ def host_pair_alltoall(problem: Problem) -> Schedule:
             f"blocks, and a GPU runs {_MOST_BLOCKS} at once; use fewer hosts"
         )
     return shape.schedule("hierarchical3")
-
-
-def equal_hosts(sketch: Sketch) -> bool:
-    """Return whether hosts have equally many ranks, consecutive ones, and no relay rule."""
-    size = sketch.ranks // sketch.nhosts
-    return not sketch.relays and sketch.hosts == tuple(rank // size for rank in range(sketch.ranks))
 
 
 def _has_rails(sketch: Sketch) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tuccl.errors import Infeasible
-from tuccl.synth.classic.local_routes import require_links
+from tuccl.synth.classic.local_routes import equal_hosts, require_links
 from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import Address, LoweringHints, Schedule, Transfer
 
@@ -50,8 +50,10 @@ class _Shape:
         sketch = problem.sketch
         self.problem, self.each, self.ranks = problem, problem.chunks_per_rank, sketch.ranks
         self.hosts, self.size = sketch.nhosts, sketch.ranks // sketch.nhosts
-        if sketch.hosts != tuple(rank // self.size for rank in range(sketch.ranks)):
-            raise Infeasible("hierarchical-doubling: hosts differ in size; use packing")
+        if not equal_hosts(sketch):
+            raise Infeasible(
+                "hierarchical-doubling: hosts differ in size or have a relay rule; use packing"
+            )
         if self.hosts < 3 or self.size == 1:
             raise Infeasible(
                 f"hierarchical-doubling: {self.hosts} hosts of {self.size}; use recursive"
