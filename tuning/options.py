@@ -41,7 +41,8 @@ class TuneOptions:
             nccl: none, NCCL's own algorithms, protocols and channels for a tuner plugin.
         storage: URL of an Optuna storage; None: a journal next to the table.
         nccl_version: The NCCL whose own choice has to be beaten.
-        keep_cut: Whether what a time limit cut counts as finished in a tune that is resumed.
+        default_limit: Whether ``seconds`` is nobody's choice: what it cut then counts as finished
+            in a tune that is resumed.
         seconds: Time limit of all searches together; what is left of it is shared by the
             sizes that are left, as their budgets. The final rounds come on top.
         prefer: How an entry's candidates are ordered: speed or sms
@@ -74,7 +75,7 @@ class TuneOptions:
     storage: str | None = None
     nccl_version: str = NCCL_VERSION
     seconds: float | None = None
-    keep_cut: bool = False
+    default_limit: bool = False
     workers: int = 1
     scheduler: str | None = None
     evaluation_limit: float = 600.0

@@ -58,7 +58,7 @@ class Work:
             for name, nbytes, budget in tasks
         ]
         options = self.options
-        again = options.seconds and not options.storage and not options.keep_cut
+        again = options.seconds and not options.storage and not options.default_limit
         self.session = time.time_ns() if again else 0
 
     def _default_us(self, call: Collective, nbytes: int) -> float:
@@ -80,7 +80,7 @@ class Work:
             storage=None,
             budget=1,
             seconds=None,
-            keep_cut=False,
+            default_limit=False,
         )
         identity = (machine, self.executor.label, options, self.session, self.nominations)
         return studies.queue(identity, self.tasks)

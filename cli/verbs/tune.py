@@ -342,7 +342,7 @@ def options_of(args: argparse.Namespace, topology: Topology) -> TuneOptions:
         storage=args.storage,
         nccl_version=args.nccl_version or NCCL_VERSION,
         seconds=limit if args.time_limit is None else args.time_limit,
-        keep_cut=args.time_limit is None,
+        default_limit=args.time_limit is None,
         any_order=args.any_order,
         prefer=args.prefer or "speed",
         workers=args.workers,

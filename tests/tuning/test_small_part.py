@@ -177,7 +177,7 @@ def test_every_fourth_size_of_many_ranks_is_searched_before_the_others(
 def test_sizes_that_are_finished_stay_so_where_the_limit_is_the_default(
     hosts: Topology, tmp_path: Path, keep: bool
 ) -> None:
-    options = TuneOptions(budget=8, part=0, seconds=600.0, keep_cut=keep)
+    options = TuneOptions(budget=8, part=0, seconds=600.0, default_limit=keep)
     for sizes, of in (("64K", options), ("64K:256K:x4", replace(options, resume=True))):
         seen: list[str] = []
         tune(
