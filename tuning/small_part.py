@@ -67,7 +67,8 @@ def small_part(topology: Topology, options: TuneOptions) -> tuple[Topology, Tune
     places = sorted((first + number * step) % len(gpus) for number in range(hosts))
     kept = [rank for place in places for rank in gpus[place]]
     part = keep_gpus(topology, kept)
-    sketches = (with_chunks(rails(part), 1),) if topology.ranks > MOST_MESHED else ()
+    few = part.ranks <= MOST_MESHED < topology.ranks  # a part of more has rails by itself
+    sketches = (with_chunks(rails(part), 1),) if few else ()
     seconds = options.seconds and options.seconds * _SHARE_S
     root = kept.index(options.root)
     return part, replace(options, part=0, root=root, sketches=sketches, seconds=seconds)
