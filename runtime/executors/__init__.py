@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from tuccl.runtime.executors.configured_program import ConfiguredProgram, TimedProgram
     from tuccl.runtime.executors.cuda import CudaExecutor, cuda_devices
     from tuccl.runtime.executors.executor import MSCCL_LOOP, Executor, StepLoop, Timing, TracedRun
+    from tuccl.runtime.executors.interpreter_sim import InterpreterSimExecutor
     from tuccl.runtime.executors.loopback import LoopbackExecutor
     from tuccl.runtime.executors.measure import Effort, Operands, cpu_threads
     from tuccl.runtime.executors.mpi import MpiExecutor
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from tuccl.runtime.executors.paired_timing import paired_timings, pool_timings
     from tuccl.runtime.executors.plan_sim import PlanSimExecutor, PlanSimulator
     from tuccl.runtime.executors.scenarios import Scenario, ScenarioExecutor
-    from tuccl.runtime.executors.sim import InterpreterSimExecutor, SimExecutor
+    from tuccl.runtime.executors.sim import SimExecutor
 
 __all__ = [
     "MSCCL_LOOP",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import cycle
 from random import Random
 from typing import NamedTuple
 
@@ -32,14 +33,15 @@ from tuccl.simulation import (
 from tuccl.simulation import trace as simulate_and_record
 from tuccl.synth.baseline.nccl_nvls import SWITCH_RANKS, nvls_network
 from tuccl.topology import CrossTraffic, Topology, machine_of, network, process_gpus, residual
-from tuccl.topology.machine import interpreter_machine_of, plan_machine_of
+from tuccl.topology.machine import plan_machine_of
 
 _MOMENTS = 20  # of cross traffic that a call is simulated at, for each repeat
 _ITERATION_REPEATS = 10
 _EXACT_TO = 1.25  # times as long as the best
 # Kernels of different communicators never start at one moment. If they did, equal programs would
-# stay in step and leave a link that they share idle, all at once.
-_APART_US = 0.5
+# stay in step and leave a link that they share idle, all at once. Of many groups the last must not
+# begin when the first are done; those that share a link are often a power of two apart.
+_STARTS_US = tuple(n / 2 for n in range(13))
 
 
 class GroupCall(NamedTuple):
@@ -269,7 +271,7 @@ class SimExecutor(Executor):
     def time_groups(self, calls: Sequence[GroupCall]) -> list[float]:
         """Return when each of ``calls``, which run at the same time, ends, in simulated us.
 
-        They begin 0.5 us apart, which does not count. Each is a communicator of its own, with
+        They begin up to 6 us apart, which does not count. Each is a communicator of its own, with
         proxies of its own. A rank may be in several. Of a call that repeats it is the mean time of
         its turns but the first. Plans take what they do by the machine's class for MSCCL++.
 
@@ -280,7 +282,11 @@ class SimExecutor(Executor):
         """
         if self._cross:
             raise Infeasible("groups that call at once are not simulated beside others' traffic")
-        calls = [c._replace(start_us=c.start_us + n * _APART_US) for n, c in enumerate(calls)]
+        starts_us = [us for us, _ in zip(cycle(_STARTS_US), calls, strict=False)]
+        calls = [
+            call._replace(start_us=call.start_us + us)
+            for call, us in zip(calls, starts_us, strict=True)
+        ]
         multicast = any(call.loop.multicast for call in calls)
         plans = [(call.plan, call) for call in calls if call.plan is not None]
         ends_us = simulate_groups(
@@ -317,7 +323,7 @@ class SimExecutor(Executor):
         ).calls_us
         order = sorted(range(len(calls)), key=lambda number: calls[number].plan is not None)
         return [
-            us if calls[number].repeats else us - number * _APART_US
+            us if calls[number].repeats else us - starts_us[number]
             for number, us in sorted(zip(order, ends_us, strict=True))
         ]
 
@@ -468,28 +474,6 @@ class SimExecutor(Executor):
                 f"{program.name[:40]}: {program.threadblocks} thread blocks cannot be co-resident "
                 f"on the {self._machine.sm_count} SMs of class {self._machine.name!r}"
             )
-
-
-class InterpreterSimExecutor(SimExecutor):
-    """Runs programs in virtual time as tuccl's own interpreter on GPUs would.
-
-    The interpreter runs no NCCL: the default is a program too, as on GPUs (`CudaExecutor`).
-    """
-
-    default_baseline = "msccl-default-robust"
-
-    def __init__(self, topology: Topology, launch: str = "mpi") -> None:
-        """Prepare ``topology``; its class is `interpreter_machine_of` it.
-
-        Raises:
-            InputError: the topology has several hosts, or there is no such launch.
-        """
-        super().__init__(topology, interpreter_machine_of(topology), launch)
-
-    @property
-    def label(self) -> str:
-        """That it simulates tuccl's interpreter, and that its class was never fitted."""
-        return f"{super().label}, estimates for tuccl's interpreter"
 
 
 def _padded_calls(program: Program, calls: Sequence[Call]) -> list[Call]:
