@@ -158,7 +158,7 @@ class Target:
                 f"{program.name[:60]}: sends before it receives, which is safe below "
                 f"{self.nbytes} bytes only; use protocol LL, more channels or another method"
             )
-        links = network(self.topology, {(t.src, t.dst) for t in schedule.transfers if not t.local})
+        links = network(self.topology, schedule.sent)
         time_us = simulated_us(program, knobs, links, self.machine, self.nbytes)
         if not math.isfinite(time_us):
             raise Infeasible(f"{program.name[:60]}: its simulation found no time")

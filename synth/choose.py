@@ -161,7 +161,7 @@ class _Search:
         Raises:
             Infeasible: its busiest link takes longer than the fastest program so far.
         """
-        if len(schedule.transfers) < _MANY_TRANSFERS or not self.programs:
+        if _size(schedule) < _MANY_TRANSFERS or not self.programs:
             return
         fastest_us = min(program.time_us for program in self.programs)
         least_us = busiest_link_us(schedule, sketch, self.target.topology, self.target.nbytes)
@@ -206,8 +206,7 @@ class _Search:
                 "use Simple or LL"
             )
         program = self.target.program(schedule, sketch, knobs, seconds)
-        steps = sum(len(tb.steps) for gpu in program.program.gpus for tb in gpu.threadblocks)
-        self.work_s += steps / _WORK_PER_SECOND
+        self.work_s += program.program.steps / _WORK_PER_SECOND
         self.programs.append(program)
         return program
 
@@ -226,7 +225,7 @@ class _Search:
                     fastest, self.climb(program, protocol) or fastest, key=lambda m: m.rank
                 )
             hints = fastest.schedule.hints
-            if len(fastest.schedule.transfers) > _MOST_REFORMED:
+            if _size(fastest.schedule) > _MOST_REFORMED:
                 continue
             other = replace(hints, split_send_recv=not hints.split_send_recv)
             if not hints.sends_first:
@@ -238,7 +237,7 @@ class _Search:
         Protocols with flags in their lines send more bytes, in more messages than can be simulated
         in a moment.
         """
-        large = len(program.schedule.transfers) >= _MANY_TRANSFERS
+        large = _size(program.schedule) >= _MANY_TRANSFERS
         if large and self.target.favours_bandwidth(self.candidates.sketches[0]):
             return []
         return [knobs.protocol for knobs in self.candidates.knobs]
@@ -288,3 +287,8 @@ class _Search:
         for where, reason in last_of_sketch.items():
             sketches.setdefault(reason.partition(": ")[2], []).append(where)
         return "; ".join(f"{', '.join(where)}: {why}" for why, where in sketches.items())
+
+
+def _size(schedule: Schedule) -> int:
+    """Return the number of transfers of all ranks."""
+    return len(schedule.transfers) * schedule.repeats

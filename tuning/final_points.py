@@ -77,7 +77,8 @@ def single_placement_programs(
                 program = evaluate.program(point, placement).program
             except Infeasible:
                 continue
-            if program.gpus != general.gpus:
+            claims = {"in_place": program.in_place, "out_of_place": program.out_of_place}
+            if program != general.replace(**claims):
                 programs.append((point, program))
     return programs
 

@@ -160,8 +160,7 @@ def _refusal(knobs: Knobs, dialect: str, threads: int | None) -> str | None:
 
 def _keeps_data_whole(topology: Topology, schedule: Schedule, knobs: Knobs) -> bool:
     """Return whether the protocol keeps data whole on all links that `schedule` uses."""
-    pairs = {(t.src, t.dst) for t in schedule.transfers if not t.local}
-    return knobs.protocol != "LL128" or ll128_is_safe(topology, pairs)
+    return knobs.protocol != "LL128" or ll128_is_safe(topology, schedule.sent)
 
 
 def _of_fork(best: SynthesizedProgram, nbytes: int, sets_threads: bool) -> Program:

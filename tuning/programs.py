@@ -202,8 +202,7 @@ class ProgramCache:
         except Infeasible:
             return {}
         counts = tuple(c for c in CHANNELS if self._fits(base, c, nbytes))
-        pairs = {(t.src, t.dst) for t in numbered.schedule.transfers if t.src != t.dst}
-        safe = ll128_is_safe(self.topology, pairs)
+        safe = ll128_is_safe(self.topology, numbered.schedule.sent)
         return {p: counts for p in PROTOCOLS if p != "LL128" or safe}
 
     def space(
@@ -251,8 +250,9 @@ class ProgramCache:
 
     def _fits(self, base: Program, channels: int, nbytes: int) -> bool:
         limits = self._limits
-        elements = max(sum(1 + len(b.steps) for b in gpu.threadblocks) for gpu in base.gpus)
-        memory = sum(g.input_chunks + g.output_chunks + g.scratch_chunks for g in base.gpus)
+        elements = max(sum(1 + len(b.steps) for b in gpu.threadblocks) for gpu in base.written)
+        memory = sum(g.input_chunks + g.output_chunks + g.scratch_chunks for g in base.written)
+        memory *= base.ngpus // len(base.written)
         return (
             base.nchannels * channels <= limits.channels
             and base.threadblocks * channels <= self._most_threadblocks
@@ -275,7 +275,13 @@ class ProgramCache:
 
         def make() -> _NumberedSchedule:
             schedule = self._synthesize(sketch, choice, size, key)
-            content = (schedule.nchunks, schedule.transfers, schedule.scratch, schedule.hints)
+            content = (
+                schedule.nchunks,
+                schedule.period,
+                schedule.transfers,
+                schedule.scratch,
+                schedule.hints,
+            )
             number = self._numbers.setdefault(content, len(self._numbers))
             return _NumberedSchedule(schedule, number)
 
@@ -352,7 +358,7 @@ class ProgramCache:
     def _keeps_limits(self, copied: VerifiedProgram, one: VerifiedProgram) -> bool:
         """Return whether copies of ``one`` surely keep its limits: where shares part, steps do."""
         program, limits = copied.program, self._limits
-        gpus = program.gpus
+        gpus = program.written
         most = max(max(g.input_chunks, g.output_chunks, g.scratch_chunks) for g in gpus)
         return (
             program.max_steps == one.program.max_steps

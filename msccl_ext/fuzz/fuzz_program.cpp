@@ -14,6 +14,7 @@ namespace {
 
 /// The program with what a dialect's file cannot say replaced by what it says.
 tuccl::Program as_written(tuccl::Program p, const tuccl::Program& read, bool fork) {
+  if (read.period == 0) p = tuccl::whole(p);
   p.min_bytes = read.min_bytes;
   p.max_bytes = p.max_bytes ? p.max_bytes : read.max_bytes;
   if (fork) p.out_of_place = !p.in_place;

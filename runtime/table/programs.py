@@ -16,7 +16,6 @@ from tuccl.synth.lowering.limits import fork_end
 from tuccl.synth.model.problem import ScheduleChoice
 
 ALGORITHMS = "algorithms"
-_SENDS = frozenset({"s", "rcs", "rrs", "rrcs"})
 _NO_CHOICE = ScheduleChoice("", "", 0)
 
 
@@ -137,9 +136,7 @@ def _candidate_name(method: str, file: ProgramFile, knobs: Knobs) -> str:
 def sent_chunks(program: Program, host_of: Mapping[int, str]) -> Counter[tuple[str, str]]:
     """Return the chunks that ``program`` sends from each host to each other one."""
     sent: Counter[tuple[str, str]] = Counter()
-    for gpu in program.gpus:
-        for block in gpu.threadblocks:
-            for step in block.steps:
-                if step.op in _SENDS and host_of[gpu.id] != host_of[block.send_peer]:
-                    sent[host_of[gpu.id], host_of[block.send_peer]] += step.count
+    for (src, dst), chunks in program.sent.items():
+        if host_of[src] != host_of[dst]:
+            sent[host_of[src], host_of[dst]] += chunks
     return sent

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from tuccl.program import Program
 from tuccl.simulation import Network
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.bounds.bound import bound
 from tuccl.synth.model.collective import Collective
-from tuccl.synth.model.network import Pair, sketch_network
+from tuccl.synth.model.network import sketch_network
 from tuccl.synth.model.schedule import Schedule
 from tuccl.topology import Topology, network
 
@@ -23,13 +21,7 @@ def busiest_us_per_mb(program: Program, topology: Topology, links: Network | Non
         links: The same for the simulator, where it was made before.
     """
     if links is None:
-        peers = {
-            (gpu.id, block.send_peer)
-            for gpu in program.gpus
-            for block in gpu.threadblocks
-            if block.send_peer >= 0
-        }
-        links = network(topology, peers)
+        links = network(topology, program.sent)
     return links.busiest_us_per_mb(program)
 
 
@@ -39,11 +31,7 @@ def busiest_link_us(schedule: Schedule, sketch: Sketch, topology: Topology, nbyt
     No program of it is faster: GPUs' channels share what NICs they have.
     """
     routed = sketch_network(sketch, topology)
-    sent = Counter[Pair]()
-    for t in schedule.transfers:
-        if not t.local:
-            sent[t.src, t.dst] += t.count
-    loads = routed.loads([sent[pair] for pair in routed.pairs])
+    loads = routed.loads([schedule.sent.get(pair, 0) for pair in routed.pairs])
     return float(routed.busiest_s(loads)) * nbytes / schedule.nchunks / 1e3
 
 

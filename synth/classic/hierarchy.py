@@ -111,8 +111,7 @@ def _between_equal_hosts(problem: Problem) -> Schedule:
         move = host_scatter if name == "scatter" else host_gather
         move(trace, sketch, problem.collective.root)
         schedule = trace.schedule()
-    pairs = {(t.src, t.dst) for t in schedule.transfers if not t.local}
-    require_links(sketch, sorted(pairs), "hierarchical3")
+    require_links(sketch, sorted(schedule.sent), "hierarchical3")
     return schedule
 
 

@@ -81,23 +81,23 @@ class _Shape:
         name = self.problem.collective.name
         sums = self.sums() if name != "allgather" else ()
         copies = self.copies() if name != "reduce-scatter" else ()
-        transfers = (*sums, *copies)
-        pairs = {(t.src, t.dst) for t in transfers if not t.local}
-        require_links(self.problem.sketch, sorted(pairs), "hierarchical-doubling")
         scratch = (self.turns + 1) * self.count if name == "reduce-scatter" else 0
-        return Schedule(
+        schedule = Schedule(
             self.problem.collective,
             self.problem.nchunks,
-            transfers,
-            (scratch,) * self.ranks,
+            (*sums, *copies),
+            (scratch,) * self.size,
             self.method,
             self.each,
             hints=LoweringHints(split_send_recv=True),
+            period=self.size,
         )
+        require_links(self.problem.sketch, sorted(schedule.sent), "hierarchical-doubling")
+        return schedule
 
     def copies(self) -> Iterator[Transfer]:
         """Yield the moves that spread each rank's part, which an allreduce has in the output."""
-        for rank in range(self.ranks):
+        for rank in range(self.size):
             own = Address("o", rank * self.each)
             at = own if self.to_output else Address("i", 0)
             for to in self.others(rank) if self.to_output else (rank, *self.others(rank)):
@@ -127,7 +127,7 @@ class _Shape:
                 operand = at if turn else Address("i", self.piece(home, rank))
                 taken, to = self.partial(home, rank, turn), self.source(rank, home, turn)
                 yield from self.moves(rank, to, taken, at, operand)
-        for rank in range(self.ranks):
+        for rank in range(self.size):
             at = Address("o", rank * self.each if self.to_output else 0)
             operand = self.at_home(rank, rank)
             for other in self.others(rank):
@@ -136,11 +136,10 @@ class _Shape:
                 operand = at
 
     def in_charge(self, turn: int) -> Iterator[tuple[int, int]]:
-        """Yield each rank with the host whose piece it takes over its rail in a turn."""
+        """Yield each rank of the first host with the host whose piece it takes in a turn."""
         for place in range(self.size):
             for distance in self.distances(place)[turn : turn + 1]:
-                for host in range(self.hosts):
-                    yield host * self.size + place, (host - distance) % self.hosts
+                yield place, self.hosts - distance
 
     def source(self, rank: int, home: int, turn: int) -> int:
         """Return the rank that `rank` has a piece from: at the piece's own host in turn 0."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -102,6 +104,7 @@ class LoweringHints:
 
 
 _NO_HINTS = LoweringHints()
+_CACHED = ("native", "sent")
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,9 @@ class Schedule:
         proof: What is proved of its time, where a solver made it.
         outcome: What is proved of its steps, in words, where a search counted them.
         hints: Wishes of the method to lowering.
+        period: 0, or a number of ranks by which every transfer repeats: ranks, and chunks where a
+            buffer has a part of each rank, are as many ranks further on, coming round. Transfers
+            are one of each then, and ``scratch`` is of the ranks below the period.
     """
 
     collective: Collective
@@ -133,6 +139,26 @@ class Schedule:
     proof: Proof | None = None
     outcome: str = ""
     hints: LoweringHints = _NO_HINTS
+    period: int = 0
+
+    @property
+    def repeats(self) -> int:
+        """Return how often each transfer is made."""
+        return self.collective.ranks // self.period if self.period else 1
+
+    @cached_property
+    def sent(self) -> Mapping[tuple[int, int], int]:
+        """Return the chunks that ranks send each other, by sender and receiver."""
+        ranks = self.collective.ranks
+        first = Counter[tuple[int, int]]()
+        for t in self.transfers:
+            if not t.local:
+                first[t.src, t.dst] += t.count
+        sent = Counter[tuple[int, int]]()
+        for by in range(0, ranks, self.period or ranks):
+            for (src, dst), chunks in first.items():
+                sent[(src + by) % ranks, (dst + by) % ranks] += chunks
+        return sent
 
     @property
     def channels(self) -> int:
@@ -141,7 +167,7 @@ class Schedule:
 
     def __getstate__(self) -> dict[str, object]:
         """Return the fields alone: what is native cannot be copied or pickled."""
-        return {name: value for name, value in vars(self).items() if name != "native"}
+        return {name: value for name, value in vars(self).items() if name not in _CACHED}
 
     @cached_property
     def native(self) -> Transfers:
@@ -161,4 +187,5 @@ class Schedule:
             sends_first=self.hints.sends_first,
             shared=list(self.hints.shared_threadblocks),
             groups=self.collective.groups or (0, 1),
+            period=self.period,
         )

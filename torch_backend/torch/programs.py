@@ -104,11 +104,9 @@ class TablePrograms:
     def peers(self) -> Iterator[int]:
         """Every rank that some program joins to this one."""
         for program in self._stored.programs.values():
-            for gpu in program.gpus:
-                for block in gpu.threadblocks:
-                    for peer in {block.send_peer, block.recv_peer} - {-1}:
-                        if self._rank in (gpu.id, peer):
-                            yield gpu.id + peer - self._rank
+            for pair in program.sent:
+                if self._rank in pair:
+                    yield sum(pair) - self._rank
 
     def _link_shares(self) -> tuple[list[int], list[list[float]]]:
         """Return by rank its host, and by candidate what of the array leaves and enters each."""

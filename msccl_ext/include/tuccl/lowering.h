@@ -60,13 +60,22 @@ struct Schedule {
   int nchunks = 0;          ///< Of the whole buffer.
   int chunks_per_rank = 0;  ///< Of each rank's part of the whole buffer.
   std::vector<Transfer> transfers = {};
-  std::vector<int> scratch = {};  ///< Chunks of scratch of each rank.
+  std::vector<int> scratch = {};  ///< Chunks of scratch of each rank that is written.
   bool split_send_recv = false;
   bool sends_first = false;
   /// Thread blocks that do both even with `split_send_recv`.
   std::vector<SharedBlock> shared = {};
   Groups groups = {};
+  /// 0: all transfers. Else those to the ranks below `period`, which the others repeat.
+  int period = 0;
+
+  /// Ranks whose transfers are given.
+  int written() const { return period > 0 ? period : ranks; }
+  Rotation rotation() const { return {collective, nchunks, ranks, period}; }
 };
+
+/// Has transfers end below the period: each becomes the one there that it repeats.
+void end_below_period(Schedule& schedule);
 
 /// What is wrong with a schedule in or out of place; empty if nothing is.
 ///

@@ -1,8 +1,10 @@
 #pragma once
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tuccl/words.h"
@@ -156,6 +158,8 @@ struct Program {
   std::optional<FileFacts> file;  ///< Set if it was read from a file.
   int group_size = 0;             ///< Of an allgather of groups (Groups), else 0.
   int group_stride = 1;
+  /// 0: `gpus` has all ranks. Else it has those below `period`, which the others repeat (Rotation).
+  int period = 0;
 
   Groups groups() const { return {group_size, group_stride}; }
   bool operator==(const Program&) const;
@@ -189,11 +193,63 @@ ChunkCounts chunk_counts(Collective, int nchunks, int ngpus, int rank, int root)
 /// Whether a program is of one group, or an allgather of groups that its ranks are divided in.
 bool has_legal_groups(const Program&);
 
+/// How the ranks of a program repeat: rank r + `period` does what rank r does, with ranks, and
+/// chunks in buffers of a part for each rank, `period` ranks further on. Both come round.
+class Rotation {
+ public:
+  /// Of no period (0) for which every rank is like none but itself.
+  Rotation(Collective, int nchunks, int ranks, int period);
+  explicit Rotation(const Program&);
+
+  /// By how much a rank is beyond the one below the period that it is like.
+  int beyond(int rank) const { return period_ > 0 ? rank - rank % period_ : 0; }
+  /// A rank, or a chunk of a buffer, `by` ranks further on.
+  int rank(int rank, int by) const { return around(std::int64_t{rank} + by, ranks_); }
+  int chunk(Buffer buffer, int offset, int by) const {
+    return parted(buffer) ? around(offset + by * share_, share_ * ranks_) : offset;
+  }
+  /// The sender and receiver of the message that is like the given one and ends below the period.
+  std::pair<int, int> first(int src, int dst) const {
+    return {rank(src, -beyond(dst)), dst - beyond(dst)};
+  }
+  /// Whether a run of chunks stays one wherever it goes.
+  bool keeps(Buffer buffer, int offset, int count) const {
+    const std::int64_t part = share_ * period_;
+    return period_ == 0 || !parted(buffer) ||
+           offset / part == (std::int64_t{offset} + count - 1) / part;
+  }
+
+ private:
+  bool parted(Buffer buffer) const { return parted_[static_cast<std::size_t>(buffer)]; }
+  static int around(std::int64_t at, std::int64_t all) {
+    return static_cast<int>((at % all + all) % all);
+  }
+
+  std::int64_t share_;
+  int ranks_;
+  int period_;
+  bool parted_[3];
+};
+
+/// Whether a collective of `ranks` ranks may have a program of this period: one of all ranks, each
+/// with a part of whole chunks, or none for the root.
+bool is_legal_period(Collective, int nchunks, int ranks, int period);
+
+/// Chunks that ranks send each other, by sender and receiver. Throws as whole does.
+std::map<std::pair<int, int>, std::int64_t> sent_chunks(const Program&);
+
+/// What a rank does. Throws InputError where the period is not legal or other than the GPUs are.
+Gpu gpu_of(const Program&, int rank);
+
+/// The program with all its ranks; with `only`, ranks but that one have no steps in their thread
+/// blocks. Throws as gpu_of does.
+Program whole(const Program&, std::optional<int> only = std::nullopt);
+
 /// `instances` copies of a program side by side, each on channels of its own: every chunk is cut in
 /// as many parts and copy j moves part j. Within a rank's share of a buffer the parts of one copy
 /// lie side by side, so a run of chunks stays one step unless it crosses from one share to the
-/// next; there it is cut, alike on both ends of a message. Throws InputError where `instances` is
-/// below 1 or above 1024.
+/// next; there it is cut, alike on both ends of a message. Such a share is, with a period, that of
+/// as many ranks. Throws InputError where `instances` is below 1 or above 1024.
 Program replicate(const Program&, int instances);
 
 constexpr bool is_rooted(Collective c) {

@@ -63,7 +63,7 @@ void bind_call(nb::module_& m) {
              int warmup, int timed, std::uint64_t seed, std::int64_t delay_us,
              std::int64_t pause_us, int threads, std::int64_t pass_bytes, int transfer_slots,
              std::vector<double> latency_us, std::vector<double> releases_us) {
-            new (self) Call{.program = program,
+            new (self) Call{.program = whole(program),
                             .knobs = knobs,
                             .step_loop = {pass_bytes, transfer_slots},
                             .nbytes = nbytes,

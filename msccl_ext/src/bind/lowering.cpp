@@ -74,7 +74,7 @@ void bind_lowering(nb::module_& m) {
              int root, int ranks, int nchunks, int chunks_per_rank, std::vector<int> scratch,
              bool split_send_recv, bool sends_first,
              const std::vector<std::tuple<int, int, int, int>>& shared,
-             std::pair<int, int> groups) {
+             std::pair<int, int> groups, int period) {
             new (self) Schedule{collective,
                                 root,
                                 ranks,
@@ -85,15 +85,18 @@ void bind_lowering(nb::module_& m) {
                                 split_send_recv,
                                 sends_first,
                                 {},
-                                {groups.first, groups.second}};
+                                {groups.first, groups.second},
+                                period};
             for (const auto& [channel, src, rank, dst] : shared)
               self->shared.push_back({channel, src, rank, dst});
+            lowering::end_below_period(*self);
           },
           unlocked, "rows"_a, nb::kw_only(), "collective"_a, "root"_a, "ranks"_a, "nchunks"_a,
           "chunks_per_rank"_a, "scratch"_a, "split_send_recv"_a, "sends_first"_a, "shared"_a,
-          "groups"_a,
+          "groups"_a, "period"_a = 0,
           "Each row: src, dst, src_at, dst_at, count, reduce, operand, channel. `groups`: ranks of "
-          "a group, 0 for all, and how far they are apart.")
+          "a group, 0 for all, and how far they are apart. With a period the rows are one of "
+          "each that repeat.")
       .def("fault", &lowering::fault_of, unlocked, "in_place"_a,
            "What is wrong with them in or out of place; empty if nothing is.")
       .def_prop_ro("longest_chain", &lowering::longest_chain, unlocked,

@@ -1,4 +1,5 @@
 // Python view of Program and Knobs: enums cross as their names in XML.
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
 
 #include "bindings.h"
@@ -68,6 +69,10 @@ void bind_programs(nb::module_& m) {
           "fork_scratch_limit", &fork_scratch_limit,
           "Largest maxBytes for which the fork reserves at most 16 GiB, None without scratch.")
       .def_ro("path", &Program::path, "File that it was read from, or empty.")
+      .def_prop_ro(
+          "gpus", [](const Program& p) { return whole(p).gpus; }, "What each rank does, by rank.")
+      .def_prop_ro("sent", &sent_chunks,
+                   "Chunks that ranks send each other, by sender and receiver.")
       .def(
           "replace",
           [](const Program& p, std::optional<std::string> name,
@@ -105,6 +110,15 @@ void bind_programs(nb::module_& m) {
             return most;
           },
           "Most steps of any thread block.")
+      .def_prop_ro(
+          "steps",
+          [](const Program& p) {
+            std::int64_t steps = 0;
+            for (const Gpu& g : p.gpus)
+              for (const ThreadBlock& tb : g.threadblocks) steps += std::ssize(tb.steps);
+            return p.period > 0 ? steps * (p.ngpus / p.period) : steps;
+          },
+          "Steps of all GPUs.")
       .def(nb::self == nb::self);
 
   m.def(
@@ -116,6 +130,9 @@ void bind_programs(nb::module_& m) {
       },
       "collective"_a, "nchunks"_a, "ngpus"_a, "rank"_a, "root"_a = 0,
       "Chunks of the send and the receive buffer of `rank`.");
+  m.def(
+      "whole", [](const Program& p) { return whole(p); }, "program"_a,
+      "The same program, written for all its ranks.");
   m.def("replicate", &replicate, "program"_a, "instances"_a,
         "`instances` copies of `program` side by side, each on channels of its own and with a part "
         "of every chunk. Raises InputError where `instances` is below 1 or above 1024.");

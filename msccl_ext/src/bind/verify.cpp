@@ -34,12 +34,13 @@ void bind_xml(nb::module_& m) {
       "path"_a = "<string>", kParse);
   m.def(
       "to_xml",
-      [](const Program& program, std::string_view dialect) {
-        return to_xml(program, from_word<Dialect>(dialect));
+      [](const Program& program, std::string_view dialect, std::optional<bool> compact) {
+        return to_xml(program, from_word<Dialect>(dialect), compact);
       },
-      "program"_a, "dialect"_a = "executor",
+      "program"_a, "dialect"_a = "executor", "compact"_a = nb::none(),
       "MSCCL XML that `dialect` loads without a warning; InputError where it has no word for "
-      "something.");
+      "something. With `compact` only the ranks of a program's period, for tuccl's executors; None: "
+      "where MSCCL does not read as many as there are.");
 }
 
 void bind_report(nb::module_& m) {

@@ -185,7 +185,8 @@ class TableSource final : public ProgramSource {
   Program read(std::uint32_t program, std::optional<int> rank = {}) const {
     const std::string path = folder_ + "/" + std::string(table_->programs()[program].path);
     const select::Descriptor file = select::open_below(AT_FDCWD, path.c_str(), 0, path);
-    return parse_xml(select::contents(file, path), path, rank);
+    Program out = parse_xml(select::contents(file, path), path, rank);
+    return rank ? whole(out, rank) : out;
   }
 
   /// Sets what the candidates are safe for. A proof needs the parts of all ranks: each rank proves

@@ -104,7 +104,7 @@ Call read_call(std::string_view text) {
   c.threads = lines.number<int>("cpu_threads");
   c.latency_us = lines.numbers("latency_us");
   c.releases_us = lines.numbers("releases_us");
-  c.program = parse_xml(lines.rest(), "program");
+  c.program = whole(parse_xml(lines.rest(), "program"));
   return c;
 }
 

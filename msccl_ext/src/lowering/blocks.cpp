@@ -4,6 +4,8 @@
 #include <map>
 #include <tuple>
 
+#include "lowering/cells.h"
+
 namespace tuccl::lowering {
 namespace {
 
@@ -69,17 +71,18 @@ class Builder {
         connections_(connections),
         order_(order),
         fusion_(fusion),
-        blocks_(schedule.ranks),
+        rotation_(schedule.rotation()),
+        blocks_(schedule.written()),
         by_recv_(connections.all.size(), kNone),
         by_send_(connections.all.size(), kNone),
         location_(2 * schedule.transfers.size(), {kNone, kNone}),
-        timed_(schedule.ranks) {
+        timed_(schedule.written()) {
     open_blocks(by_peer);
   }
 
   Blocks build() {
     draft_steps();
-    for (int rank = 0; rank < schedule_.ranks; ++rank) {
+    for (int rank = 0; rank < schedule_.written(); ++rank) {
       auto& timed = timed_[rank];
       std::stable_sort(timed.begin(), timed.end(), [](const Timed& a, const Timed& b) {
         return std::tie(a.time, a.draft.event) < std::tie(b.time, b.draft.event);
@@ -125,7 +128,7 @@ class Builder {
     }
     for (std::size_t n = 0; n < all.size(); ++n) {
       if (by_send_[n] != kNone) continue;
-      std::vector<Block>& of_rank = blocks_[all[n].src];
+      std::vector<Block>& of_rank = blocks_[all[n].src - rotation_.beyond(all[n].src)];
       by_send_[n] = static_cast<int>(of_rank.size());
       of_rank.push_back({kNone, static_cast<int>(n), all[n].channel, {}});
     }
@@ -146,7 +149,9 @@ class Builder {
       }
       if (fusion_.received[number] == kNone) {
         const int send = send_event(number);
-        add(t.src, fusion_.time[send], {Op::kSend, t.src_at, {Buffer::kOutput, -1}, t.count, send});
+        const Source from(rotation_, t);
+        add(from.rank, fusion_.time[send],
+            {Op::kSend, from.at, {Buffer::kOutput, -1}, t.count, send});
       }
       add(t.dst, received, receive(number, t));
     }
@@ -245,6 +250,7 @@ class Builder {
   const Connections& connections_;
   const Order& order_;
   const Fusion& fusion_;
+  const Rotation rotation_;
   Blocks blocks_;
   std::vector<int> by_recv_;  ///< By connection: the thread block that receives over it.
   std::vector<int> by_send_;

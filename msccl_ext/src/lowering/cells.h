@@ -15,11 +15,21 @@ std::string misfit_of(const Schedule& schedule);
 /// Chunks of a rank's input, output and scratch.
 std::array<std::int64_t, 3> buffer_sizes(const Schedule& schedule, int rank);
 
+/// Where a transfer reads, at the rank below the period that its source repeats.
+struct Source {
+  int rank = 0;
+  Address at;
+
+  Source(const Rotation& rotation, const Transfer& t)
+      : rank(t.src - rotation.beyond(t.src)),
+        at{t.src_at.buffer, rotation.chunk(t.src_at.buffer, t.src_at.offset, rank - t.src)} {}
+};
+
 /// Numbers of the chunks of memory that a schedule uses, out of place or in place.
 class Cells {
  public:
   Cells(const Schedule& schedule, bool in_place) : schedule_(schedule), in_place_(in_place) {
-    for (int rank = 0; rank < schedule.ranks; ++rank) {
+    for (int rank = 0; rank < schedule.written(); ++rank) {
       std::array<std::int64_t, 3> sizes = buffer_sizes(schedule, rank);
       if (in_place) sizes[0] = sizes[1] = schedule.nchunks;
       for (int buffer = 0; buffer < 3; ++buffer) {

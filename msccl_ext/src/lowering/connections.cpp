@@ -12,7 +12,7 @@ std::uint64_t key_of(const Connection& c) {
 
 }  // namespace
 
-Connections::Connections(const Schedule& schedule) {
+Connections::Connections(const Schedule& schedule) : rotation_(schedule.rotation()) {
   of.reserve(schedule.transfers.size());
   for (const Transfer& t : schedule.transfers) {
     if (t.local()) {
@@ -27,7 +27,8 @@ Connections::Connections(const Schedule& schedule) {
 }
 
 int Connections::find(const Connection& connection) const {
-  const auto at = number_.find(key_of(connection));
+  const auto [src, dst] = rotation_.first(connection.src, connection.dst);
+  const auto at = number_.find(key_of({connection.channel, src, dst}));
   return at == number_.end() ? -1 : at->second;
 }
 

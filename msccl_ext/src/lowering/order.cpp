@@ -23,6 +23,7 @@ class Sweep {
   Sweep(const Schedule& schedule, bool in_place, Order& order)
       : schedule_(schedule),
         cells_(schedule, in_place),
+        rotation_(schedule.rotation()),
         order_(order),
         writer_(cells_.size(), kNone),
         reading_(cells_.size()) {}
@@ -33,10 +34,11 @@ class Sweep {
     sources.reserve(schedule_.transfers.size());
     for (int number = 0; number < static_cast<int>(schedule_.transfers.size()); ++number) {
       const Transfer& t = schedule_.transfers[number];
-      const std::int64_t from = cells_(t.src, t.src_at);
+      const Source source(rotation_, t);
+      const std::int64_t from = cells_(source.rank, source.at);
       const std::int64_t to = cells_(t.dst, t.dst_at);
       const int writer = recv_event(number);
-      sources.push_back(whole_source(t, from));
+      sources.push_back(whole_source(source.at, t.count, from));
       if (t.local() && from == to && !t.reduce) continue;  // aliased onto itself: no access
       read(t.local() ? writer : send_event(number), from, t.count);
       if (t.reduce) read(writer, cells_(t.dst, t.operand), t.count);
@@ -49,13 +51,13 @@ class Sweep {
 
  private:
   /// The receive event that wrote exactly what a transfer sends, or kNone.
-  int whole_source(const Transfer& t, std::int64_t from) const {
+  int whole_source(Address at, int count, std::int64_t from) const {
     const int writer = writer_[from];
     if (writer == kNone) return kNone;
-    for (int k = 1; k < t.count; ++k)
+    for (int k = 1; k < count; ++k)
       if (writer_[from + k] != writer) return kNone;
     const Transfer& origin = schedule_.transfers[writer / 2];
-    return origin.dst_at == t.src_at && origin.count == t.count ? writer : kNone;
+    return origin.dst_at == at && origin.count == count ? writer : kNone;
   }
 
   void read(int event, std::int64_t first, int count) {
@@ -82,6 +84,7 @@ class Sweep {
 
   const Schedule& schedule_;
   const Cells cells_;
+  const Rotation rotation_;
   Order& order_;
   std::vector<int> writer_;                ///< By cell: who wrote it last.
   std::vector<std::vector<int>> reading_;  ///< By cell: who has read it since.

@@ -11,14 +11,16 @@
 namespace tuccl::lowering {
 namespace {
 
-bool continues(const Transfer& first, const Transfer& second) {
+bool continues(const Rotation& rotation, const Transfer& first, const Transfer& second) {
+  const int count = first.count + second.count;
+  const auto keeps = [&](Address at) { return rotation.keeps(at.buffer, at.offset, count); };
   return first.src == second.src && first.dst == second.dst && first.channel == second.channel &&
          first.reduce == second.reduce && first.src_at.shifted(first.count) == second.src_at &&
          first.dst_at.shifted(first.count) == second.dst_at &&
          first.operand.shifted(first.count) == second.operand &&
          // Within a buffer, a local move may read what the one before it wrote.
          (!first.local() || first.src_at.buffer != first.dst_at.buffer) &&
-         first.count + second.count <= kMostCount;
+         count <= kMostCount && keeps(first.src_at) && keeps(first.dst_at) && keeps(first.operand);
 }
 
 /// Chunks `start` to `end - 1` of a transfer.
@@ -40,8 +42,9 @@ bool is_output_copy(const Transfer& t) {
 
 void merge_runs(Schedule& schedule) {
   std::vector<Transfer> merged;
+  const Rotation rotation = schedule.rotation();
   for (const Transfer& t : schedule.transfers)
-    if (!merged.empty() && continues(merged.back(), t))
+    if (!merged.empty() && continues(rotation, merged.back(), t))
       merged.back().count += t.count;
     else
       merged.push_back(t);
@@ -76,8 +79,9 @@ void cut_runs(Schedule& schedule) {
 }
 
 void share_copies(Schedule& schedule) {
-  std::vector<std::int64_t> busiest(schedule.ranks, 1);
-  std::vector<std::int64_t> copied(schedule.ranks);
+  std::vector<std::int64_t> busiest(schedule.written(), 1);
+  std::vector<std::int64_t> copied(schedule.written());
+  const Rotation rotation = schedule.rotation();
   const Connections connections(schedule);
   std::vector<std::int64_t> carried(connections.all.size());
   for (std::size_t n = 0; n < schedule.transfers.size(); ++n) {
@@ -85,7 +89,7 @@ void share_copies(Schedule& schedule) {
     if (is_output_copy(t)) copied[t.src] += t.count;
     if (t.local()) continue;
     const std::int64_t total = carried[connections.of[n]] += t.count;
-    for (const int rank : {t.src, t.dst}) busiest[rank] = std::max(busiest[rank], total);
+    for (const int rank : {t.src - rotation.beyond(t.src), t.dst}) busiest[rank] = std::max(busiest[rank], total);
   }
   std::vector<Transfer> shared;
   for (const Transfer& t : schedule.transfers) {

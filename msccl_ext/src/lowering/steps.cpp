@@ -78,10 +78,11 @@ std::map<int, int> scratch_slots(const std::vector<Block>& blocks) {
 class Writer {
  public:
   Writer(const std::vector<Block>& blocks, const std::vector<Connection>& connections,
-         const std::map<int, int>& channels)
+         const std::map<int, int>& channels, const Rotation& rotation)
       : blocks_(blocks),
         connections_(connections),
         channels_(channels),
+        rotation_(rotation),
         slots_(scratch_slots(blocks)),
         number_(blocks.size()) {
     for (const Block& block : blocks) positions_.push_back(positions_of(block.drafts));
@@ -95,7 +96,7 @@ class Writer {
       const Block& block = blocks_[b];
       const auto channel = channels_.find(block.channel);
       gpu.threadblocks.push_back({number_[b],
-                                  block.send == kNone ? -1 : connections_[block.send].dst,
+                                  block.send == kNone ? -1 : receiver_of(connections_[block.send]),
                                   block.recv == kNone ? -1 : connections_[block.recv].src,
                                   channel == channels_.end() ? 0 : channel->second,
                                   {}});
@@ -122,6 +123,11 @@ class Writer {
     step.has_dep = draft.publishes;
   }
 
+  /// Who receives, as the sender below the period sees it.
+  int receiver_of(const Connection& c) const {
+    return rotation_.rank(c.dst, -rotation_.beyond(c.src));
+  }
+
   Address placed(Address at) const {
     return at.buffer == Buffer::kScratch ? Address{at.buffer, slots_.at(at.offset)} : at;
   }
@@ -129,6 +135,7 @@ class Writer {
   const std::vector<Block>& blocks_;
   const std::vector<Connection>& connections_;
   const std::map<int, int>& channels_;
+  const Rotation& rotation_;
   const std::map<int, int> slots_;
   std::vector<int> number_;                  ///< By thread block: its number in the file.
   std::vector<std::vector<int>> positions_;  ///< By thread block, draft: its step number.
@@ -148,13 +155,15 @@ Program program_of(const Schedule& schedule, const Connections& connections, Blo
   program.nchunks = schedule.nchunks;
   program.group_size = schedule.groups.size;
   program.group_stride = schedule.groups.stride;
+  program.period = schedule.period;
+  const Rotation rotation = schedule.rotation();
   const int ranks = schedule.groups.ranks(schedule.ranks);
-  for (int rank = 0; rank < schedule.ranks; ++rank) {
+  for (int rank = 0; rank < schedule.written(); ++rank) {
     for (Block& block : blocks[rank]) part_reductions(block.drafts);
     const ChunkCounts counts =
         chunk_counts(schedule.collective, schedule.nchunks, ranks, rank, schedule.root);
     Gpu& gpu = program.gpus.emplace_back(Gpu{rank, counts.input, counts.output, 0, {}});
-    Writer(blocks[rank], connections.all, channels).write(gpu);
+    Writer(blocks[rank], connections.all, channels, rotation).write(gpu);
   }
   return program;
 }

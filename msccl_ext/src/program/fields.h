@@ -52,10 +52,13 @@ constexpr auto fields_of(const Program&) {
                "Largest whole array in bytes that it is for, None without a limit."),
       required("nthreads", &T::nthreads,
                "Threads of a thread block, 0 for the default of the runtime."),
-      required("gpus", &T::gpus, "What each rank does, by rank."),
+      required("written", &T::gpus, "What each rank does that is below the period; else all."),
       required("group_size", &T::group_size,
                "Ranks of each group whose call it is, 0 where all ranks are one group."),
-      required("group_stride", &T::group_stride, "How far a group's ranks are apart.")};
+      required("group_stride", &T::group_stride, "How far a group's ranks are apart."),
+      required("period", &T::period,
+               "Rank r does what rank r % period does, with ranks and their parts of a buffer "
+               "r - r % period further on; 0: no rank repeats another.")};
 }
 
 }  // namespace tuccl

@@ -23,6 +23,7 @@ int share_of(const Program& p) {
   const ChunkCounts counts = chunk_counts(p.collective, p.nchunks, ranks, 0, 0);
   const bool by_rank = counts.input != counts.output || p.collective == Collective::kAllToAll;
   const int chunks = std::max(1, p.nchunks);
+  if (p.period > 0 && !by_rank) return std::max(1, chunks / std::max(1, ranks) * p.period);
   return by_rank ? std::max(1, chunks / std::max(1, ranks)) : chunks;
 }
 
@@ -73,20 +74,24 @@ class Replicator {
   void share_edges() {
     if (std::all_of(edges_.begin(), edges_.end(), [](const auto& e) { return e.empty(); })) return;
     std::map<std::tuple<int, int, int>, std::array<std::vector<int>, 2>> connections;
+    const Rotation rotation(program_);
+    const auto ends = [&](int src, int dst, int channel) {
+      return std::tuple_cat(rotation.first(src, dst), std::tuple(channel));
+    };
     int step = 0;
     for (const Gpu& gpu : program_.gpus)
       for (const ThreadBlock& tb : gpu.threadblocks)
         for (const Step& s : tb.steps) {
-          if (sends(s.op)) connections[{gpu.id, tb.send_peer, tb.channel}][0].push_back(step);
-          if (receives(s.op)) connections[{tb.recv_peer, gpu.id, tb.channel}][1].push_back(step);
+          if (sends(s.op)) connections[ends(gpu.id, tb.send_peer, tb.channel)][0].push_back(step);
+          if (receives(s.op)) connections[ends(tb.recv_peer, gpu.id, tb.channel)][1].push_back(step);
           ++step;
         }
     std::vector<int> onward(edges_.size(), -1);
     std::vector<bool> received(edges_.size(), false);
-    for (const auto& [connection, ends] : connections)
-      for (std::size_t i = 0; i < std::min(ends[0].size(), ends[1].size()); ++i) {
-        onward[ends[0][i]] = ends[1][i];
-        received[ends[1][i]] = true;
+    for (const auto& [connection, steps] : connections)
+      for (std::size_t i = 0; i < std::min(steps[0].size(), steps[1].size()); ++i) {
+        onward[steps[0][i]] = steps[1][i];
+        received[steps[1][i]] = true;
       }
     for (std::size_t head = 0; head < edges_.size(); ++head)
       if (onward[head] >= 0 && !received[head]) share_along(static_cast<int>(head), onward);

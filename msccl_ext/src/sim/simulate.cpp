@@ -307,7 +307,7 @@ Simulated run(sim::TransferGraph& graph, std::vector<sim::Passes> passes, const 
 
 /// The program on the network's ranks `members`.
 Program placed(const Program& program, const std::vector<int>& members) {
-  Program out = program;
+  Program out = whole(program);
   const auto place = [&](int& rank) { rank = rank < 0 ? rank : members.at(rank); };
   for (Gpu& gpu : out.gpus) {
     place(gpu.id);
@@ -452,6 +452,7 @@ GroupsResult simulate_groups(const std::vector<GroupCall>& programs,
 }
 
 double busiest_us_per_mb(const Program& program, const Network& network) {
+  if (program.period > 0) return busiest_us_per_mb(whole(program), network);
   const std::vector<std::int64_t> chunks = sim::carried_bytes(program, network, 1);
   double busiest = 0;
   for (std::size_t r = 0; r < chunks.size(); ++r)
@@ -461,6 +462,8 @@ double busiest_us_per_mb(const Program& program, const Network& network) {
 
 SimResult simulate(const Program& program, const Knobs& knobs, const Network& network,
                    const MachineClass& machine, std::int64_t nbytes, const SimOptions& options) {
+  if (program.period > 0)
+    return simulate(whole(program), knobs, network, machine, nbytes, options);
   sim::check_call(program, knobs, network, nbytes);
   check(machine);
   sim::check_step_loop(options.step_loop);

@@ -22,10 +22,11 @@ class Execution {
         p_(flow.program()),
         memory_(memory),
         out_(findings),
+        rotation_(p_),
         symbols_({p_.collective, p_.nchunks, memory.root(), p_.ngpus, 1, false, memory.form(),
                   p_.groups()},
                  findings) {
-    for (int rank = 0; rank < p_.ngpus; ++rank) {
+    for (int rank = 0; rank < flow.gpus(); ++rank) {
       first_.push_back(held_.size());
       held_.resize(held_.size() + index(memory.size(rank)));
       for (int j = 0; j < memory.user(rank).input; ++j)
@@ -39,7 +40,7 @@ class Execution {
   }
 
   void check_result() {
-    for (int rank = 0; rank < p_.ngpus; ++rank) {
+    for (int rank = 0; rank < flow_.gpus(); ++rank) {
       for (int j = 0; j < memory_.user(rank).output; ++j) check_output(rank, j);
       for (int j = 0; j < memory_.user(rank).input; ++j)
         if (!is_output(rank, j)) check_input(rank, j);
@@ -73,7 +74,11 @@ class Execution {
 
   /// What the step makes of chunk `j`, to be stored, sent or both.
   Value result(int s, const Step& step, int rank, int j) {
-    const auto received = [&] { return message_[index(flow_.sender[index(s)])][index(j)]; };
+    const auto received = [&] {
+      const Value value = message_[index(flow_.sender[index(s)])][index(j)];
+      const Connection& c = flow_.connections[index(flow_.recv_connection[index(flow_.tb_of(s))])];
+      return symbols_.rotated(value, rotation_, rotation_.beyond(c.src));
+    };
     const auto source = [&] { return read(s, rank, step.src_buffer, step.src_offset + j); };
     switch (step.op) {
       case Op::kSend:
@@ -146,6 +151,7 @@ class Execution {
   const Program& p_;
   const Memory& memory_;
   Findings& out_;
+  const Rotation rotation_;
   Symbols symbols_;
   std::vector<std::size_t> first_;  ///< First location of each rank in `held_`.
   std::vector<Value> held_;

@@ -26,7 +26,9 @@ Flow::Flow(const Program& program) : program_(program) {
 
 void Flow::connect() {
   std::map<std::tuple<int, int, int>, int> index;
-  const auto find = [&](int src, int dst, int channel) {
+  const Rotation rotation(program_);
+  const auto find = [&](int sender, int receiver, int channel) {
+    const auto [src, dst] = rotation.first(sender, receiver);
     const auto [entry, fresh] =
         index.try_emplace({src, dst, channel}, static_cast<int>(connections.size()));
     if (fresh) connections.push_back({src, dst, channel, -1, -1});

@@ -16,7 +16,7 @@ constexpr bool writes_target(Op op) {
 }
 
 /// One direction of a (sender, receiver, channel) triple and the thread block
-/// at either end; -1 where there is none.
+/// at either end; -1 where there is none. With a period the receiver is below it.
 struct Connection {
   int src = 0;
   int dst = 0;
@@ -26,7 +26,9 @@ struct Connection {
 };
 
 /// A program flattened: thread blocks and steps under one index each, so that
-/// the graph stages walk plain arrays. Only for programs whose shape is sound.
+/// the graph stages walk plain arrays. Only for programs whose shape is sound. With a period it is
+/// of the ranks below it: what one of them sends is received there by the rank that its receiver
+/// repeats.
 class Flow {
  public:
   explicit Flow(const Program&);
@@ -34,6 +36,7 @@ class Flow {
   const Program& program() const { return program_; }
   int steps() const { return static_cast<int>(step_tb_.size()); }
   int tbs() const { return static_cast<int>(tb_gpu_.size()); }
+  int gpus() const { return static_cast<int>(program_.gpus.size()); }
 
   int tb_of(int step) const { return step_tb_[at(step)]; }
   int gpu_of(int step) const { return tb_gpu_[at(tb_of(step))]; }

@@ -2,6 +2,7 @@
 #include <limits>
 #include <string>
 
+#include "tuccl/xml.h"
 #include "verify/stages.h"
 
 namespace tuccl {

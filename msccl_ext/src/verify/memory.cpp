@@ -15,7 +15,7 @@ constexpr int kReachable = 32767 + kMostCount;
 }  // namespace
 
 Memory::Memory(const Program& program, bool in_place, int root) : in_place_(in_place), root_(root) {
-  for (int rank = 0; rank < program.ngpus; ++rank) {
+  for (int rank = 0; rank < static_cast<int>(program.gpus.size()); ++rank) {
     ranks_.push_back(lay_out(program, rank));
     total_ += ranks_.back().size;
   }

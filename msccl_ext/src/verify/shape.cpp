@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "tuccl/xml.h"
 #include "verify/stages.h"
 
 namespace tuccl {
@@ -24,12 +25,17 @@ std::string number(int n) { return std::to_string(n); }
 class Shape {
  public:
   Shape(const Program& program, Dialect dialect, Findings& findings)
-      : p_(program), dialect_(dialect), limits_(limits(dialect)), out_(findings) {}
+      : p_(program),
+        dialect_(dialect),
+        limits_(limits(dialect)),
+        out_(findings),
+        ranks_(program.period > 0 ? program.period : program.ngpus),
+        rotation_(program) {}
 
   bool check() {
     check_totals();
     if (!sound_) return false;
-    for (gpu_ = 0; gpu_ < p_.ngpus; ++gpu_) check_gpu(p_.gpus[index(gpu_)]);
+    for (gpu_ = 0; gpu_ < ranks_; ++gpu_) check_gpu(p_.gpus[index(gpu_)]);
     return sound_;
   }
 
@@ -56,6 +62,11 @@ class Shape {
       broken("groups", {},
              "groups of " + number(p_.group_size) + " gpus, " + number(p_.group_stride) +
                  " apart, expected an allgather whose " + number(p_.ngpus) + " gpus they divide");
+    else if (p_.period != 0 && (p_.group_size != 0 ||
+                                 !is_legal_period(p_.collective, p_.nchunks, p_.ngpus, p_.period)))
+      broken("period", {},
+             "a period of " + number(p_.period) + ", expected a divisor of " + number(p_.ngpus) +
+                 " gpus that are one group and have no root");
     else if (const int ranks = p_.groups().ranks(p_.ngpus); shares && p_.nchunks % ranks != 0)
       broken("chunks", {},
              "nchunksperloop " + number(p_.nchunks) + ", expected a multiple of the " +
@@ -77,22 +88,22 @@ class Shape {
       const Location place{static_cast<int>(g), -1, -1};
       if (g > 0 && id == p_.gpus[g - 1].id)
         broken("gpus", place, "duplicate gpu " + number(id));
-      else if (id >= p_.ngpus)
+      else if (id >= ranks_)
         broken("gpus", place,
-               "gpu id " + number(id) + ", expected ids 0 to " + number(p_.ngpus - 1));
+               "gpu id " + number(id) + ", expected ids 0 to " + number(ranks_ - 1));
       else if (id != static_cast<int>(g))
         broken("gpus", place,
                "gpu " + number(g) + " is missing: its rank would launch no thread block and fail");
     }
-    if (sound_ && static_cast<int>(p_.gpus.size()) != p_.ngpus)
+    if (sound_ && static_cast<int>(p_.gpus.size()) != ranks_)
       broken("gpus", {},
-             "gpu " + number(p_.gpus.size()) + " is missing, ngpus is " + number(p_.ngpus) +
+             "gpu " + number(p_.gpus.size()) + " is missing, ngpus is " + number(ranks_) +
                  ": its rank would launch no thread block and fail");
   }
 
   void check_gpu(const Gpu& gpu) {
     const Location place{gpu_, -1, -1};
-    std::size_t nodes = 1 + p_.gpus.size() + gpu.threadblocks.size();
+    std::size_t nodes = 1 + index(p_.ngpus) + gpu.threadblocks.size();
     for (const ThreadBlock& block : gpu.threadblocks) nodes += block.steps.size();
     const int blocks = static_cast<int>(gpu.threadblocks.size());
     if (blocks == 0) broken("threadblocks", place, "no thread block: its launch would fail");
@@ -210,6 +221,10 @@ class Shape {
              std::string(which) + " chunks " + number(offset) + " to " +
                  std::to_string(static_cast<std::int64_t>(offset) + count - 1) + " of buffer " +
                  std::string(to_string(buffer)) + ", which is declared with " + number(chunks));
+    else if (!rotation_.keeps(buffer, offset, count))
+      broken("period", place,
+             std::string(which) + " chunks from " + number(offset) +
+                 " on go beyond the part of the ranks of a period");
   }
 
   void check_dependency(const Gpu& gpu, Location place, const Step& step) {
@@ -342,6 +357,8 @@ class Shape {
   Dialect dialect_;
   DialectLimits limits_;
   Findings& out_;
+  const int ranks_;  ///< That are written.
+  const Rotation rotation_;
   bool sound_ = true;
   int gpu_ = 0;
   int tb_ = 0;

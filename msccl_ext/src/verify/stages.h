@@ -12,8 +12,6 @@
 
 namespace tuccl {
 
-/// GPUs of a file that MSCCL's readers take: MAX_SUBS, which they do not check.
-inline constexpr int kMostChildren = 1024;
 /// GPUs of a file that tuccl's own reader takes.
 inline constexpr int kMostGpus = 4096;
 

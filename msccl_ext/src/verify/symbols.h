@@ -34,6 +34,11 @@ class Symbols {
   /// What element `element` of the output of `rank` must be after a call.
   Value output(int call, int rank, int element) const;
 
+  /// The value of the same element of a program's ranks `by` ranks further on.
+  Value rotated(Value value, const Rotation& rotation, int by) {
+    return sets_.rotated(value, rotation, by);
+  }
+
   /// The sum; what cannot be added is reported at `place`.
   Value sum(const Location& place, Value a, Value b);
 

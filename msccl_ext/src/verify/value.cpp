@@ -42,6 +42,25 @@ std::uint32_t RankSets::join(std::uint32_t a, std::uint32_t b) {
   return entry->second = intern(std::move(both));
 }
 
+Value RankSets::rotated(Value value, const Rotation& rotation, int by) {
+  if (by == 0 || value.nothing() || value.unknown()) return value;
+  const auto chunk = static_cast<int>(value.chunk);
+  const Value out{static_cast<std::uint32_t>(rotation.chunk(Buffer::kInput, chunk, by)), 0};
+  const auto distance = static_cast<std::uint32_t>(rotation.rank(0, by));
+  const auto [entry, fresh] =
+      rotated_.try_emplace(std::uint64_t{value.ranks} << 32 | distance, Value::kUnknown);
+  if (fresh) {
+    Bits set(bits(value.ranks).size(), 0);
+    for (int r = 0; r < ranks_; ++r) {
+      if (!(bits(value.ranks)[static_cast<std::size_t>(r) / 64] >> (r % 64) & 1)) continue;
+      const auto to = static_cast<std::size_t>(rotation.rank(r, by));
+      set[to / 64] |= std::uint64_t{1} << (to % 64);
+    }
+    entry->second = intern(std::move(set));
+  }
+  return {out.chunk, entry->second};
+}
+
 std::string RankSets::describe(std::uint32_t set) const {
   std::string out;
   int shown = 0;

@@ -36,6 +36,8 @@ class RankSets {
 
   /// The union, or kUnknown where the sets share a rank.
   std::uint32_t join(std::uint32_t a, std::uint32_t b);
+  /// The value of the same chunk of the ranks `by` ranks further on.
+  Value rotated(Value, const Rotation&, int by);
   /// A rank that both hold, -1 for none.
   int shared(std::uint32_t a, std::uint32_t b) const;
 
@@ -52,6 +54,7 @@ class RankSets {
   std::vector<Bits> sets_;
   std::map<Bits, std::uint32_t> known_;
   std::unordered_map<std::uint64_t, std::uint32_t> joined_;
+  std::unordered_map<std::uint64_t, std::uint32_t> rotated_;  ///< By set and distance.
 };
 
 /// What output chunk `j` of `rank` must hold when the collective is done on an array of `nchunks`:

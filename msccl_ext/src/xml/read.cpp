@@ -171,7 +171,7 @@ class Reader {
     else
       facts_.absent.push_back("name");
     facts_.collective = a.text("coll");
-    read_groups(a);
+    read_form(a);
     program_.protocol = a.named("proto", from_word<Protocol>);
     program_.ngpus = a.integer("ngpus", 1, kMostGpus);
     program_.nchannels = a.integer("nchannels", 0, kMostInt);
@@ -194,9 +194,15 @@ class Reader {
                      [](const Gpu& x, const Gpu& y) { return x.id < y.id; });
   }
 
-  /// MSCCL's runtimes know no collective of that name, so that none takes it for an allgather.
-  void read_groups(Attributes& a) {
-    if (facts_.collective == "allgather_of_groups") {
+  /// MSCCL's runtimes know no collectives of these names, so that none takes them for others.
+  void read_form(Attributes& a) {
+    if (const std::string_view word = facts_.collective; word.ends_with(kOfPeriod)) {
+      facts_.collective.resize(word.size() - kOfPeriod.size());
+      program_.collective = a.named("coll", [](std::string_view of_period) {
+        return collective_word(of_period.substr(0, of_period.size() - kOfPeriod.size()));
+      });
+      program_.period = a.integer("period", 1, kMostGpus);
+    } else if (word == "allgather_of_groups") {
       program_.collective = Collective::kAllGather;
       program_.group_size = a.integer("groupsize", 2, kMostGpus);
       program_.group_stride = a.integer("groupstride", 1, kMostGpus);
@@ -229,7 +235,7 @@ class Reader {
     block.recv_peer = a.integer("recv", -1, kMostInt);
     block.channel = a.integer("chan", 0, kMostInt);
     a.note_unread(ignored_);
-    const bool is_read = !rank_ || *rank_ == gpu.id;
+    const bool is_read = !rank_ || program_.period > 0 || *rank_ == gpu.id;
     children(element, "step",
              [&](const XmlElement& e) { is_read ? read_step(e, block) : skip(e); });
     gpu.threadblocks.push_back(std::move(block));

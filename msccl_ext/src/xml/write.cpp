@@ -56,7 +56,7 @@ void check_rccl(const Program& p) {
                            ": lower the program for rccl");
 }
 
-void write_head(std::string& out, const Program& p, Dialect dialect) {
+void write_head(std::string& out, const Program& p, Dialect dialect, bool first) {
   const bool fork = dialect == Dialect::kFork;
   out += "<algo";
   attribute(out, "name", p.name);
@@ -68,6 +68,10 @@ void write_head(std::string& out, const Program& p, Dialect dialect) {
     attribute(out, "coll", "allgather_of_groups");
     attribute(out, "groupsize", p.group_size);
     attribute(out, "groupstride", p.group_stride);
+  } else if (first) {
+    attribute(out, "coll",
+              std::string(collective_word(p.collective, dialect)) + std::string(kOfPeriod));
+    attribute(out, "period", p.period);
   } else {
     attribute(out, "coll", collective_word(p.collective, dialect));
   }
@@ -118,15 +122,21 @@ void write_gpu(std::string& out, const Gpu& gpu) {
 
 }  // namespace
 
-std::string to_xml(const Program& program, Dialect dialect) {
+std::string to_xml(const Program& program, Dialect dialect, std::optional<bool> compact) {
   check_name(program.name);
   if (program.group_size > 0 && dialect != Dialect::kExecutor)
     throw InputError("only tuccl's own executors run a program of groups, expected executor");
+  const bool first = program.period > 0 && compact.value_or(program.ngpus > kMostChildren);
+  if (first && dialect != Dialect::kExecutor)
+    throw InputError("only tuccl's own executors read the gpus of a period, expected executor");
   if (dialect == Dialect::kFork) check_fork(program);
   if (dialect == Dialect::kRccl) check_rccl(program);
   std::string out;
-  write_head(out, program, dialect);
-  for (const Gpu& gpu : program.gpus) write_gpu(out, gpu);
+  write_head(out, program, dialect, first);
+  if (first || program.period == 0)
+    for (const Gpu& gpu : program.gpus) write_gpu(out, gpu);
+  else
+    for (int rank = 0; rank < program.ngpus; ++rank) write_gpu(out, gpu_of(program, rank));
   return out + "</algo>\n";
 }
 

@@ -1,0 +1,92 @@
+// Programs whose ranks repeat what the first of them do.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "tuccl/error.h"
+#include "tuccl/program.h"
+
+namespace tuccl {
+namespace {
+
+Gpu rotated(const Gpu& gpu, const Rotation& rotation, int by, bool steps) {
+  Gpu out = gpu;
+  out.id += by;
+  for (ThreadBlock& block : out.threadblocks) {
+    for (int* peer : {&block.send_peer, &block.recv_peer})
+      if (*peer >= 0) *peer = rotation.rank(*peer, by);
+    if (!steps) block.steps.clear();
+    for (Step& s : block.steps) {
+      if (s.src_offset >= 0) s.src_offset = rotation.chunk(s.src_buffer, s.src_offset, by);
+      if (s.dst_offset >= 0) s.dst_offset = rotation.chunk(s.dst_buffer, s.dst_offset, by);
+    }
+  }
+  return out;
+}
+
+void check_period(const Program& p) {
+  if (!is_legal_period(p.collective, p.nchunks, p.ngpus, p.period) || p.group_size != 0 ||
+      static_cast<int>(p.gpus.size()) != p.period)
+    throw InputError("program '" + p.name.substr(0, 60) + "' has a period of " +
+                     std::to_string(p.period) + " and " + std::to_string(p.gpus.size()) + " of " +
+                     std::to_string(p.ngpus) + " gpus");
+}
+
+}  // namespace
+
+Rotation::Rotation(Collective collective, int nchunks, int ranks, int period)
+    : share_(std::max(1, nchunks / std::max(1, ranks))),
+      ranks_(std::max(1, ranks)),
+      period_(period),
+      parted_{} {
+  const ChunkCounts counts = chunk_counts(collective, nchunks, ranks, 0, 0);
+  parted_[static_cast<std::size_t>(Buffer::kInput)] = counts.input == nchunks;
+  parted_[static_cast<std::size_t>(Buffer::kOutput)] = counts.output == nchunks;
+}
+
+Rotation::Rotation(const Program& p) : Rotation(p.collective, p.nchunks, p.ngpus, p.period) {}
+
+bool is_legal_period(Collective collective, int nchunks, int ranks, int period) {
+  return period > 0 && period < ranks && ranks % period == 0 && !is_rooted(collective) &&
+         nchunks > 0 && nchunks % ranks == 0;
+}
+
+Gpu gpu_of(const Program& program, int rank) {
+  if (program.period == 0) return program.gpus.at(static_cast<std::size_t>(rank));
+  check_period(program);
+  const Rotation rotation(program);
+  const int by = rotation.beyond(rank);
+  return rotated(program.gpus[static_cast<std::size_t>(rank - by)], rotation, by, true);
+}
+
+std::map<std::pair<int, int>, std::int64_t> sent_chunks(const Program& program) {
+  if (program.period > 0) check_period(program);
+  const Rotation rotation(program);
+  std::map<std::pair<int, int>, std::int64_t> out;
+  for (const Gpu& gpu : program.gpus)
+    for (const ThreadBlock& block : gpu.threadblocks) {
+      if (block.send_peer < 0) continue;
+      std::int64_t chunks = 0;
+      for (const Step& step : block.steps) chunks += sends(step.op) ? step.count : 0;
+      const int apart = program.period > 0 ? program.period : program.ngpus;
+      for (int by = 0; by < program.ngpus; by += apart)
+        out[{gpu.id + by, rotation.rank(block.send_peer, by)}] += chunks;
+    }
+  return out;
+}
+
+Program whole(const Program& program, std::optional<int> only) {
+  if (program.period == 0) return program;
+  check_period(program);
+  const Rotation rotation(program);
+  Program out = program;
+  out.period = 0;
+  out.gpus.clear();
+  out.gpus.reserve(static_cast<std::size_t>(program.ngpus));
+  for (int by = 0; by < program.ngpus; by += program.period)
+    for (const Gpu& gpu : program.gpus)
+      out.gpus.push_back(rotated(gpu, rotation, by, !only || *only == gpu.id + by));
+  return out;
+}
+
+}  // namespace tuccl
