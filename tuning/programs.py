@@ -370,7 +370,7 @@ class ProgramCache:
     def _proven(self, program: Program, buffer_bytes: int) -> VerifiedProgram:
         try:
             safe = max_safe_bytes(program, self.dialect, self.collective.root, buffer_bytes)
-            text = xml_text(program, self.dialect)
+            text = xml_text(program, self.dialect, compact=self.dialect == "executor")
         except InputError as error:
             raise Infeasible(str(error)) from None
         encoded = text.encode()

@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         program, dialect = ExecutionPlan.parse(data, args.program), "mscclpp"
         collective = program.collective.replace("reducescatter", "reduce-scatter")
         report = program.verify(root=args.root)
-        line = f"{args.program}: ok: {collective} on {program.ngpus} ranks, {dialect}"
+        line = f"{args.program}: ok: {collective} on {len(program.gpus)} ranks, {dialect}"
         if args.size and report.ok:
             nbytes = parse_size(args.size)
             if not program.min_message_size <= nbytes <= program.max_message_size:

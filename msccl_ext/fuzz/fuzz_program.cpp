@@ -1,5 +1,6 @@
 // One input of the fuzzer: any bytes are an InputError or a program that every
-// dialect can judge, and what is written reads back as the same program.
+// dialect can judge, what is written reads back as the same program, and what is
+// right of one period is right of all ranks.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -50,6 +51,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const tuccl::VerifyReport report = tuccl::verify(program, dialect);
     for (const tuccl::Finding& error : report.errors)
       if (error.code.empty() || error.message.find('\n') != std::string::npos) std::abort();
+    if (program.period > 0 && report.ok() && !tuccl::verify(tuccl::whole(program), dialect).ok())
+      std::abort();
     round_trip(program, dialect);
   }
   return 0;

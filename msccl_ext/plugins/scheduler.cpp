@@ -1,11 +1,14 @@
 #include "scheduler.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <map>
 #include <optional>
 
+#include "select/directory.h"
 #include "tuccl/error.h"
 #include "tuccl/verify.h"
 #include "tuccl/xml.h"
@@ -115,6 +118,30 @@ std::string file_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
+
+/// A program's file with all its ranks, which MSCCL reads, while it is read: of a file of a period
+/// there is none, so it lies in memory.
+class WholeFile {
+ public:
+  explicit WholeFile(const std::string& path) : path_(path) {
+    std::string head(1024, '\0');
+    std::ifstream(path, std::ios::binary).read(head.data(), std::ssize(head));
+    if (head.find(kOfPeriod) == std::string::npos) return;
+    const std::string text =
+        to_xml(parse_xml(file_text(path), path), Dialect::kExecutor, false);
+    memory_ = select::Descriptor(memfd_create("tuccl-program", MFD_CLOEXEC));
+    const std::string there = "/proc/self/fd/" + std::to_string(memory_.get());
+    if (!(std::ofstream(there, std::ios::binary) << text).flush())
+      throw InputError(path + ": no memory for the file with all ranks that MSCCL reads");
+    path_ = there;
+  }
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  select::Descriptor memory_;
+};
 
 }  // namespace
 
@@ -227,6 +254,16 @@ const TableScheduler::Loaded* TableScheduler::loaded(int rank) noexcept {
   }
 }
 
+bool TableScheduler::loads(const std::string& path, int& handle, int rank) const {
+  try {
+    const WholeFile file(path);
+    return runtime_.load(file.path().c_str(), &handle, rank) == abi::kSuccess;
+  } catch (const Error& error) {
+    log_.warn(error.what());
+    return false;
+  }
+}
+
 /// All programs at once, at a rank's first call: later ones, which may be captured in a graph, load
 /// nothing. What fails to load leaves the rank without any: half a table would choose otherwise
 /// than the other ranks.
@@ -238,7 +275,7 @@ const TableScheduler::Loaded* TableScheduler::load(int rank) {
   auto loaded = std::make_unique<Loaded>(Loaded{std::vector<int>(table.programs().size(), -1)});
   for (std::size_t i = 0; i < loaded->handles.size(); ++i) {
     const std::string path = path_of(static_cast<std::uint32_t>(i));
-    if (runtime_.load(path.c_str(), &loaded->handles[i], rank) == abi::kSuccess) continue;
+    if (loads(path, loaded->handles[i], rank)) continue;
     log_.warn(path + ": the runtime cannot load it on rank " + std::to_string(rank) +
               "; NCCL's own choices are used");
     for (std::size_t k = 0; k < i; ++k) runtime_.unload(loaded->handles[k]);

@@ -37,6 +37,7 @@ class TableScheduler {
   bool usable(const select::CandidateRecord&, std::int64_t nbytes, bool rooted) const;
   const Loaded* loaded(int rank) noexcept;
   const Loaded* load(int rank);
+  bool loads(const std::string& path, int& handle, int rank) const;
   void prove();
   std::int64_t proven_bytes(const std::string& path, int root, std::int64_t buffer) const;
   std::string path_of(std::uint32_t program) const;

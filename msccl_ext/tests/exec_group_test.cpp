@@ -33,7 +33,7 @@ std::vector<Program> corpus() {
   for (const auto& entry : std::filesystem::directory_iterator(TUCCL_CORPUS)) {
     std::ifstream file(entry.path());
     const std::string text{std::istreambuf_iterator<char>(file), {}};
-    Program p = parse_xml(text, entry.path().string());
+    Program p = whole(parse_xml(text, entry.path().string()));
     if (verify(p, Dialect::kExecutor).ok() || verify(p, Dialect::kFork).ok())
       out.push_back(std::move(p));
   }

@@ -1,6 +1,8 @@
 // The scheduler plugin as an MSCCL runtime loads and calls it, both layouts of its parameters.
 #include <dlfcn.h>
 
+#include <fstream>
+#include <iterator>
 #include <thread>
 #include <vector>
 
@@ -268,6 +270,25 @@ void a_program_that_does_not_load_takes_the_table_with_it() {
   host.teardown();
 }
 
+/// MSCCL reads all ranks of a program of which the table has one period.
+void files_of_a_period_are_loaded_with_all_ranks() {
+  std::ifstream file(std::string(TUCCL_CORPUS) + "/ring_allreduce_of_period.xml");
+  const std::string ring{std::istreambuf_iterator<char>(file), {}};
+  for (const std::string& text : {ring, ring.substr(0, ring.size() / 2)}) {
+    const bool cut = text != ring;
+    const Folder folder(with_checksum(header(1) +
+                                      entry_line("allreduce any plain any -", "1024 65536", 2) +
+                                      program_line("ring", 0, text, 5, "4 1 1 0") + default_line(9)));
+    folder.write("algorithms/p0.xml", text);
+    const SchedulerHost host(TUCCL_SCHEDULER);
+    fake_runtime().most_gpus = 0;
+    host.init();
+    CHECK(host.select(allreduce(1024)).starts_with("/proc/self/fd/") == !cut);
+    CHECK(fake_runtime().most_gpus == (cut ? 0 : 4));
+    host.teardown();
+  }
+}
+
 void bad_tables_are_refused_whole() {
   const std::string good = programs_table();
   const auto refused = [](const Folder&) {
@@ -415,6 +436,7 @@ int main() {
   a_broadcast_of_a_job_is_not_run_under_simple();
   runtimes_that_never_connect_are_refused_with_one_line();
   a_program_that_does_not_load_takes_the_table_with_it();
+  files_of_a_period_are_loaded_with_all_ranks();
   bad_tables_are_refused_whole();
   other_buffers_are_not_taken_on_trust();
   a_program_that_is_proven_with_other_buffers_runs();

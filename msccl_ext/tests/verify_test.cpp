@@ -53,6 +53,36 @@ bool has(const VerifyReport& report, const std::string& code) {
   return false;
 }
 
+/// Whatever one step does otherwise, the proof of a period finds what that of all ranks does.
+void proves_a_period_as_all_ranks() {
+  for (const int ranks : {4, 6})
+    for (const int period : {1, 2}) {
+      Program first = ring(ranks);
+      first.period = period;
+      first.gpus.resize(static_cast<std::size_t>(period));
+      assert(whole(first) == ring(ranks));
+      assert(verify(first, Dialect::kExecutor).ok());
+      const std::vector<Step> right = first.gpus[0].threadblocks[0].steps;
+      std::vector<Step>& steps = first.gpus[0].threadblocks[0].steps;
+      for (std::size_t s = 0; s < steps.size(); ++s)
+        for (int change = 0; change < 5; ++change) {
+          Step& step = steps[s];
+          if (change == 0) step.src_offset = (step.src_offset + 1) % ranks;
+          if (change == 1) step.dst_offset = (step.dst_offset + 1) % ranks;
+          if (change == 2) step.op = Op::kRrc;
+          if (change == 3) step.count = 2;
+          if (change == 4) std::swap(step, steps[(s + 1) % steps.size()]);
+          assert(verify(first, Dialect::kExecutor).ok() ==
+                 verify(whole(first), Dialect::kExecutor).ok());
+          steps = right;
+        }
+    }
+  Program odd = ring(4);
+  odd.period = 3;
+  odd.gpus.resize(3);
+  assert(has(verify(odd, Dialect::kExecutor), "period"));
+}
+
 void accepts_rings() {
   for (const Protocol protocol : {Protocol::kSimple, Protocol::kLL, Protocol::kLL128})
     for (const int ranks : {2, 3, 8, 32}) {
@@ -176,6 +206,7 @@ void counts_roots() {
 
 int main() {
   accepts_rings();
+  proves_a_period_as_all_ranks();
   reports_absurd_fields();
   refuses_broken_rings();
   bounds_the_size_by_the_fifo();

@@ -2,6 +2,8 @@
 #include "tuccl/xml.h"
 
 #include <cassert>
+#include <fstream>
+#include <iterator>
 #include <cstdio>
 #include <string>
 
@@ -67,6 +69,19 @@ void reads_the_part_of_a_rank() {
   assert(part == whole);
 }
 
+void writes_one_period_or_all_ranks() {
+  std::ifstream file(std::string(TUCCL_CORPUS) + "/ring_allreduce_of_period.xml");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const Program first = parse_xml(text);
+  assert(first.period == 1 && first.gpus.size() == 1);
+  assert(to_xml(first, Dialect::kExecutor, true) == text);
+  assert(parse_xml(to_xml(first, Dialect::kExecutor)) == whole(first));
+  assert(gpu_of(first, 3) == whole(first).gpus[3]);
+  const Program part = whole(first, 2);
+  assert(part.gpus[2] == gpu_of(first, 2) && part.gpus[1].threadblocks[0].steps.empty());
+  assert(!refusal("<algo coll=\"allreduce_of_period\" ngpus=\"4\"/>").empty());
+}
+
 void writes_what_it_reads() {
   Program p = parse_xml(kPair);
   assert(parse_xml(to_xml(p, Dialect::kExecutor)) == p);
@@ -127,6 +142,7 @@ void survives_damage_at_any_byte() {
 int main() {
   reads();
   reads_the_part_of_a_rank();
+  writes_one_period_or_all_ranks();
   writes_what_it_reads();
   refuses_with_a_place();
   nests_without_recursion();

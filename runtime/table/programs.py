@@ -76,7 +76,8 @@ def program_file(program: Program, dialect: str = "executor", root: int = 0) -> 
     if dialect == "fork":  # half open, and 0 is an empty range
         top = min(safe + 1 if safe else 1 << 40, fork_end(program, 1 << 29) or 1 << 40)
     plain = program.replace(name=program.collective, min_bytes=0, max_bytes=top)
-    xml = xml_text(plain, dialect)
+    # Tuccl's executors read the ranks of a period, and the scheduler plugin writes all for MSCCL.
+    xml = xml_text(plain, dialect, compact=dialect == "executor")
     checksum = hashlib.sha256(xml.encode()).hexdigest()
     path = f"{ALGORITHMS}/{program.collective}-{checksum[:16]}.xml"
     return ProgramFile(path, xml, dialect, root, safe)

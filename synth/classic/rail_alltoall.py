@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import permutations, product
-from math import gcd
+from collections.abc import Iterable, Iterator
+from itertools import permutations
 
 from tuccl.errors import Infeasible
 from tuccl.sketches.sketch import Sketch
 from tuccl.synth.classic.local_routes import equal_hosts
+from tuccl.synth.lowering.limits import limits_of
 from tuccl.synth.model.problem import Problem
 from tuccl.synth.model.schedule import Address, LoweringHints, Schedule, Transfer
 
@@ -19,9 +19,8 @@ _RESIDENT_BLOCKS = 108
 # Pairs of distances, one the other's way back, that share a channel: it has 32 peers at most.
 _PAIRS_PER_CHANNEL = 15
 _PEERS_PER_CHANNEL = 32
-# Steps of a thread block beside the copy of what a rank has for itself; senders that one message
-# waits for, each a step.
-_MOST_STEPS, _MOST_AWAITED = 63, 60
+# Senders that one message waits for, each a step.
+_MOST_AWAITED = 60
 
 
 def rail_alltoall(problem: Problem) -> Schedule | None:
@@ -85,7 +84,7 @@ class _Shape:
         self.problem = problem
         self.hosts, self.each = problem.sketch.nhosts, problem.chunks_per_rank
         self.size = problem.sketch.ranks // self.hosts
-        self.ranks = range(problem.sketch.ranks)
+        self.ranks = range(self.size)  # of the first host: the others do the same
         self.parts = -(-self.size // _MOST_AWAITED)
 
     def schedule(self, method: str) -> Schedule:
@@ -94,10 +93,11 @@ class _Shape:
             self.problem.collective,
             self.problem.nchunks,
             tuple(self.transfers()),
-            (self.scratch,) * len(self.ranks),
+            (self.scratch,) * self.size,
             method,
             self.each,
             hints=LoweringHints(split_send_recv=True, shared_threadblocks=frozenset(self.shared())),
+            period=self.size,
         )
 
     @property
@@ -128,29 +128,25 @@ class _Shape:
 
         What it has for its own host is in place then.
         """
-        host, local = divmod(rank, self.size)
-        target = (host + ahead) % self.hosts * self.size
         for step in range(self.size):
-            to = (local + step) % self.size
-            source = Address("i", (target + to) * self.each)
+            to = (rank + step) % self.size
+            source = Address("i", (ahead * self.size + to) * self.each)
             place = (
-                Address("s", self.gathered_at(ahead) + local * self.each)
+                Address("s", self.gathered_at(ahead) + rank * self.each)
                 if ahead
                 else Address("o", rank * self.each)
             )
             channel = self.inner_channel(step, ahead)
-            there = host * self.size + to
-            yield Transfer(rank, there, source, place, self.each, channel=channel)
+            yield Transfer(rank, to, source, place, self.each, channel=channel)
 
     def crossing(self, rank: int, ahead: int, part: int = 0) -> Transfer:
         """Return what `rank` sends to the host so many ahead, of some ranks of its host."""
-        host, local = divmod(rank, self.size)
         first, end = (self.size * n // self.parts * self.each for n in (part, part + 1))
         return Transfer(
             rank,
-            (host + ahead) % self.hosts * self.size + local,
+            ahead * self.size + rank,
             Address("s", self.gathered_at(ahead) + first),
-            Address("o", host * self.size * self.each + first),
+            Address("o", first),
             end - first,
             channel=self.rail_channel(ahead, part),
         )
@@ -174,15 +170,15 @@ class _Shape:
         if blocks > _FEW_BLOCKS:
             for ahead in range(1, self.hosts):
                 if 2 * ahead != self.hosts:
-                    for rank, part in product(self.ranks, range(self.parts)):
-                        to = self.crossing(rank, ahead).dst
-                        yield self.rail_channel(ahead, part), rank, to, rank
+                    for part in range(self.parts):
+                        channel = self.rail_channel(ahead, part)
+                        for rank in self.ranks:
+                            to = self.crossing(rank, ahead).dst
+                            yield channel, to, rank, to
             blocks -= self.hosts - 2
         if blocks > _MOST_BLOCKS:
-            for first in range(0, len(self.ranks), self.size):
-                for one, other in permutations(range(self.size), 2):
-                    channel = self.inner_channel((other - one) % self.size)
-                    yield channel, first + one, first + other, first + one
+            for one, other in permutations(self.ranks, 2):
+                yield self.inner_channel((other - one) % self.size), one, other, one
 
 
 class _HostPairs(_Shape):
@@ -197,12 +193,14 @@ class _HostPairs(_Shape):
         self.paired = self.turns * self.size
         self.rails = self.turns + self.hosts - 1 - self.paired
         self.message = self.size**2 * self.each
-        self.first_spread = 1 + self.rails // _MOST_STEPS
+        # Of a thread block, beside the copy of what a rank has for itself.
+        self.most_steps = limits_of("executor", problem.sketch.ranks).steps - 1
+        self.first_spread = 1 + self.rails // self.most_steps
 
     @property
     def blocks(self) -> int:
         """Return the thread blocks that send, as many as receive: shared if that is too many."""
-        channels = self.first_spread - (-self.paired // _MOST_STEPS)
+        channels = self.first_spread - (-self.paired // self.most_steps)
         return self.rails + channels * (self.size - 1)
 
     def gathered_at(self, ahead: int) -> int:
@@ -223,18 +221,9 @@ class _HostPairs(_Shape):
             for rank in self.senders(ahead):
                 yield from self.spread(rank, ahead)
 
-    def senders(self, ahead: int) -> Iterator[int]:
-        """Yield the ranks that send to the host so many ahead.
-
-        On the ring that such steps make of hosts every other one sends first: thread blocks that
-        send and receive would else wait for each other all round.
-        """
-        rings = gcd(ahead, self.hosts)
-        length = self.hosts // rings
-        inside = (ahead % self.size,) if ahead <= self.paired else range(self.size)
-        for turn in (*range(0, length, 2), *range(1, length, 2)):
-            for first, local in product(range(rings), inside):
-                yield (first + turn * ahead) % self.hosts * self.size + local
+    def senders(self, ahead: int) -> Iterable[int]:
+        """Return the ranks that send to the host so many ahead."""
+        return (ahead % self.size,) if ahead <= self.paired else self.ranks
 
     def turn(self, ahead: int) -> int:
         """Return the number of the rail's peer so many hosts ahead; the own host's is the last."""
@@ -244,13 +233,12 @@ class _HostPairs(_Shape):
 
     def handed(self, rank: int, ahead: int) -> Transfer:
         """Return what `rank` has for the host so many ahead, to the rank in charge."""
-        host, local = divmod(rank, self.size)
         count = self.size * self.each
         return Transfer(
             rank,
-            host * self.size + ahead % self.size,
-            Address("i", (host + ahead) % self.hosts * count),
-            Address("s", self.turn(ahead) * self.message + local * count),
+            ahead % self.size,
+            Address("i", ahead * count),
+            Address("s", self.turn(ahead) * self.message + rank * count),
             count,
             channel=self.inner_channel(1, ahead),
         )
@@ -258,7 +246,7 @@ class _HostPairs(_Shape):
     def crossing(self, rank: int, ahead: int, part: int = 0) -> Transfer:
         if ahead > self.paired:
             return super().crossing(rank, ahead)
-        to = (rank + ahead * self.size) % len(self.ranks)
+        to = rank + ahead * self.size
         source, place = (
             Address("s", (first + self.turn(ahead)) * self.message) for first in (0, self.turns)
         )
@@ -267,33 +255,34 @@ class _HostPairs(_Shape):
 
     def spread(self, rank: int, ahead: int) -> Iterator[Transfer]:
         """Yield what `rank` has from the host so many back, each to the rank that it is for."""
-        host, local = divmod(rank, self.size)
-        first = (host - ahead) % self.hosts * self.size
+        first = (self.hosts - ahead) * self.size
         message = (self.turns + self.turn(ahead)) * self.message
         for step in range(self.size):
-            to = (local + step) % self.size
+            to = (rank + step) % self.size
             for sender in range(self.size):
                 steps = self.turn(ahead) * self.size + sender
-                channel = self.first_spread + steps // _MOST_STEPS if step else 0
+                channel = self.first_spread + steps // self.most_steps if step else 0
                 source = Address("s", message + (sender * self.size + to) * self.each)
                 place = Address("o", (first + sender) * self.each)
-                there = host * self.size + to
-                yield Transfer(rank, there, source, place, self.each, channel=channel)
+                yield Transfer(rank, to, source, place, self.each, channel=channel)
 
     def inner_channel(self, step: int, ahead: int = 0) -> int:
-        return self.turn(ahead) // _MOST_STEPS
+        return self.turn(ahead) // self.most_steps
 
     def rail_channel(self, ahead: int, part: int = 0) -> int:
-        return self.turn(ahead) // max(1, _PEERS_PER_CHANNEL - self.size + 1)
+        return self.turn(ahead) // max(2, (_PEERS_PER_CHANNEL - self.size + 1) // 2 * 2)
 
     def shared(self) -> Iterator[tuple[int, int, int, int]]:
-        """Yield the blocks that send to a host and receive from that as far back, if need be.
+        """Yield the blocks that serve two distances of a rank, one each way, if need be.
 
-        With them it takes nearly twice as long in simulation.
+        One block sends to the first and then receives from the second, another receives from the
+        first and then sends to the second: if each sent first, all would wait for each other.
         """
         if 2 * self.blocks <= _RESIDENT_BLOCKS:
             return
-        for ahead in range(1, self.hosts):
-            for rank in self.senders(ahead):
-                back = (rank - ahead * self.size) % len(self.ranks)
-                yield self.rail_channel(ahead), back, rank, self.crossing(rank, ahead).dst
+        for rank in self.ranks:
+            its = [ahead for ahead in range(1, self.hosts) if rank in self.senders(ahead)]
+            for one, other in zip(its[::2], its[1::2], strict=False):
+                for to, back in ((one, other), (other, one)):
+                    source = rank + (self.hosts - back) * self.size
+                    yield self.rail_channel(one), source, rank, rank + to * self.size

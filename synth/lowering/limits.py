@@ -17,9 +17,9 @@ LIMITS: dict[str, Limits] = {
 
 
 MOST_READ_GPUS = 1024
-"""GPUs of a program that MSCCL's readers take; tuccl's own, without a limit of elements, 4,096."""
+"""GPUs of a program that MSCCL's readers take; tuccl's own take 4,096 and more steps."""
 
-_OWN = Limits(steps=64, threadblocks=1024, channels=32, fuses=True, xml_elements=_LEAST_FORK_END)
+_OWN = Limits(steps=1024, threadblocks=1024, channels=32, fuses=True, xml_elements=_LEAST_FORK_END)
 
 
 def limits_of(dialect: str, ranks: int = 1) -> Limits:

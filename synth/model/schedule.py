@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, NamedTuple
 
 import msgspec
 
-from tuccl.planners import Transfers
+from tuccl.planners import Transfers, chunk_counts
 from tuccl.synth.model.collective import Collective
 
 BufferName = Literal["i", "o", "s"]
@@ -140,6 +140,44 @@ class Schedule:
     outcome: str = ""
     hints: LoweringHints = _NO_HINTS
     period: int = 0
+
+    def whole(self) -> Schedule:
+        """Return the same with all transfers and without a period.
+
+        >>> ring = Transfer(0, 1, Address("o", 0), Address("o", 0))
+        >>> schedule = Schedule(Collective("allgather", 4), 4, (ring,), (0,), "ring", 1, period=1)
+        >>> [(t.src, t.dst, t.dst_at.offset) for t in schedule.whole().transfers]
+        [(0, 1, 0), (1, 2, 1), (2, 3, 2), (3, 0, 3)]
+        """
+        if not self.period:
+            return self
+        transfers = tuple(
+            self._further(t, by)
+            for t in self.transfers
+            for by in range(0, self.collective.ranks, self.period)
+        )
+        scratch = self.scratch * self.repeats
+        return replace(self, transfers=transfers, scratch=scratch, period=0)
+
+    def _further(self, t: Transfer, by: int) -> Transfer:
+        """Return what is like ``t``, ``by`` ranks further on."""
+        ranks = self.collective.ranks
+        counts = chunk_counts(self.collective.name, self.nchunks, ranks, 0)
+        parted = [buffer for buffer, n in zip("io", counts, strict=True) if n == self.nchunks]
+
+        def at(place: Address) -> Address:
+            if place.buffer not in parted:
+                return place
+            return Address(place.buffer, (place.offset + by * self.nchunks // ranks) % self.nchunks)
+
+        return msgspec.structs.replace(
+            t,
+            src=(t.src + by) % ranks,
+            dst=(t.dst + by) % ranks,
+            src_at=at(t.src_at),
+            dst_at=at(t.dst_at),
+            operand=t.operand and at(t.operand),
+        )
 
     @property
     def repeats(self) -> int:

@@ -96,7 +96,7 @@ class Memory:
 
 def _run_schedule(schedule: Schedule, rng: random.Random, in_place: bool) -> bool:
     memory = Memory(schedule.collective, schedule.chunks_per_rank, rng, in_place)
-    for t in schedule.transfers:
+    for t in schedule.whole().transfers:
         moved = [memory.read(t.src, *t.src_at.shifted(k)) for k in range(t.count)]
         if t.reduce:
             operand = t.operand or t.dst_at

@@ -235,10 +235,13 @@ class Rotation {
 /// with a part of whole chunks, or none for the root.
 bool is_legal_period(Collective, int nchunks, int ranks, int period);
 
+/// Whether a program has the ranks below a legal period.
+bool has_legal_period(const Program&);
+
 /// Chunks that ranks send each other, by sender and receiver. Throws as whole does.
 std::map<std::pair<int, int>, std::int64_t> sent_chunks(const Program&);
 
-/// What a rank does. Throws InputError where the period is not legal or other than the GPUs are.
+/// What a rank does. Throws InputError where there is a period that is not legal.
 Gpu gpu_of(const Program&, int rank);
 
 /// The program with all its ranks; with `only`, ranks but that one have no steps in their thread

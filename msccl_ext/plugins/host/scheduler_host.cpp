@@ -80,6 +80,10 @@ __attribute__((visibility("default"))) Result mscclLoadAlgo(const char* path, in
   const bool refused =
       !runtime.refused.empty() && std::string(path).find(runtime.refused) != std::string::npos;
   if (refused || !std::ifstream(path)) return static_cast<Result>(3);
+  std::ifstream file(path);
+  int gpus = 0;
+  for (std::string word; file >> word;) gpus += word == "<gpu";
+  runtime.most_gpus = std::max(runtime.most_gpus, gpus);
   *handle = runtime.next_handle++;
   runtime.loaded[*handle] = path;
   return tuccl::abi::kSuccess;

@@ -15,6 +15,7 @@ struct FakeRuntime {
   std::string refused;                ///< A path that holds this fails to load; empty: none.
   std::map<int, std::string> loaded;  ///< Path by handle.
   int next_handle = 0;
+  int most_gpus = 0;  ///< Elements <gpu> of a file that it loaded.
 };
 FakeRuntime& fake_runtime();
 

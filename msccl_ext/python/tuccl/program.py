@@ -85,13 +85,16 @@ def write_program(
     write_file(path, xml_text(program, dialect).encode())
 
 
-def xml_text(program: Program, dialect: str) -> str:
+def xml_text(program: Program, dialect: str, *, compact: bool | None = None) -> str:
     """Return ``program`` as XML that ``dialect`` loads.
+
+    With ``compact`` a program's ranks that repeat others are not written: tuccl's executors alone
+    read that. None: where MSCCL's readers do not take as many ranks.
 
     Raises:
         InputError: the dialect cannot express it, or it is larger than readers take.
     """
-    text = to_xml(program, dialect)
+    text = to_xml(program, dialect, compact)
     if len(text) > MOST_XML_BYTES:
         raise InputError(
             f"{program.name[:60]}: {len(text) / 1e6:.0f} MB of XML, ranks read at most "

@@ -25,11 +25,10 @@ Gpu rotated(const Gpu& gpu, const Rotation& rotation, int by, bool steps) {
 }
 
 void check_period(const Program& p) {
-  if (!is_legal_period(p.collective, p.nchunks, p.ngpus, p.period) || p.group_size != 0 ||
-      static_cast<int>(p.gpus.size()) != p.period)
+  if (!has_legal_period(p))
     throw InputError("program '" + p.name.substr(0, 60) + "' has a period of " +
-                     std::to_string(p.period) + " and " + std::to_string(p.gpus.size()) + " of " +
-                     std::to_string(p.ngpus) + " gpus");
+                     std::to_string(p.period) + ", expected a divisor of its " +
+                     std::to_string(p.ngpus) + " gpus, and each gpu below it once");
 }
 
 }  // namespace
@@ -49,6 +48,13 @@ Rotation::Rotation(const Program& p) : Rotation(p.collective, p.nchunks, p.ngpus
 bool is_legal_period(Collective collective, int nchunks, int ranks, int period) {
   return period > 0 && period < ranks && ranks % period == 0 && !is_rooted(collective) &&
          nchunks > 0 && nchunks % ranks == 0;
+}
+
+bool has_legal_period(const Program& p) {
+  bool all = static_cast<int>(p.gpus.size()) == p.period && p.group_size == 0;
+  for (int rank = 0; all && rank < p.period; ++rank)
+    all = p.gpus[static_cast<std::size_t>(rank)].id == rank;
+  return all && is_legal_period(p.collective, p.nchunks, p.ngpus, p.period);
 }
 
 Gpu gpu_of(const Program& program, int rank) {

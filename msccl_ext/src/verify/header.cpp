@@ -130,7 +130,7 @@ void check_scratch(const Program& p, Findings& out) {
 
 }  // namespace
 
-DialectLimits limits(Dialect dialect) {
+DialectLimits limits(Dialect dialect, int ngpus) {
   switch (dialect) {
     case Dialect::kRccl:
       return {64, 64, 128};
@@ -139,7 +139,7 @@ DialectLimits limits(Dialect dialect) {
     case Dialect::kExecutor:
       break;
   }
-  return {64, 1024, 32};
+  return {ngpus > kMostChildren ? 1024 : 64, 1024, 32};  // MSCCL's readers take no more gpus
 }
 
 std::vector<bool> claimed_forms(const Program& p, Dialect dialect) {

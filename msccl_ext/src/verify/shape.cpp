@@ -27,7 +27,7 @@ class Shape {
   Shape(const Program& program, Dialect dialect, Findings& findings)
       : p_(program),
         dialect_(dialect),
-        limits_(limits(dialect)),
+        limits_(limits(dialect, program.ngpus)),
         out_(findings),
         ranks_(program.period > 0 ? program.period : program.ngpus),
         rotation_(program) {}

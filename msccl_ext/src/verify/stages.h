@@ -21,7 +21,7 @@ struct DialectLimits {
   int threadblocks;
   int channels;
 };
-DialectLimits limits(Dialect);
+DialectLimits limits(Dialect, int ngpus);
 
 /// The forms (in place, out of place) that `dialect` would run the program in.
 std::vector<bool> claimed_forms(const Program&, Dialect);

@@ -61,11 +61,7 @@ VerifyReport verify(const Program& program, Dialect dialect, int root, std::int6
   Findings findings(program);
   prove(program, dialect, root, buffer_bytes, findings);
   VerifyReport report = findings.take();
-  const bool repeats =
-      program.period != 0 && program.group_size == 0 &&
-      is_legal_period(program.collective, program.nchunks, program.ngpus, program.period) &&
-      static_cast<int>(program.gpus.size()) == program.period;
-  if (!repeats || (report.ok() && report.max_safe_bytes == 0)) return report;
+  if ((report.ok() && report.max_safe_bytes == 0) || !has_legal_period(program)) return report;
   return verify(whole(program), dialect, root, buffer_bytes);
 }
 
