@@ -35,8 +35,8 @@ _NBYTES = 4 << 30
 _MARKS = {64: (1, 1, 2), 512: (5, 20, 4), 1024: (10, 60, 6), 4096: (90, 600, 12)}
 _TABLE = ("allgather", "allreduce")
 _TABLE_MARKS = {64: 90, 512: 240, 1024: 480}  # seconds
-# GPUs up to which packing, hierarchical2 and hierarchical3's trees are run.
-_MOST_PACKED, _MOST_RAILS, _MOST_TREES = 640, 960, 1024
+# GPUs up to which packing and hierarchical2 are run.
+_MOST_PACKED, _MOST_RAILS = 640, 960
 _HEAD = (
     f"{'machine':<9}{'collective':<16}{'method':<22}{'cpu s':>7}{'mark':>6}{'GB':>7}{'mark':>6}"
     f"{'simulated':>11}{'links':>7}{'blocks':>8}{'steps':>7}{'file':>7}"
@@ -72,7 +72,7 @@ def methods(name: str, collective: str) -> list[str]:
     if collective == "alltoall":
         return ["hierarchical2" if ranks <= _MOST_RAILS else "hierarchical3"]
     if collective in ("broadcast", "reduce"):
-        return ["hierarchical3" if ranks <= _MOST_TREES else "auto"]
+        return ["hierarchical3"]
     packed = ["packing"] if ranks <= _MOST_PACKED else []
     return [*packed, "hierarchical-doubling"]
 

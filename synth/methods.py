@@ -151,10 +151,9 @@ METHODS: dict[str, Method] = {
             "hierarchical3",
             HIERARCHICAL3_COLLECTIVES,
             hierarchical3,
-            at_scale={
-                **dict.fromkeys(("alltoall", "scatter", "gather"), _UNLIMITED),
-                **dict.fromkeys(("broadcast", "reduce"), _MOST_CHUNKED),
-            },
+            at_scale=dict.fromkeys(
+                HIERARCHICAL3_COLLECTIVES - HIERARCHICAL_RINGS_COLLECTIVES, _UNLIMITED
+            ),
             sizeless=_ALLGATHER,
         ),
         replace(_DOUBLING, variants=(_SPLIT,)),

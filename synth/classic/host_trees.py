@@ -18,6 +18,8 @@ from tuccl.synth.model.trace import Trace
 # Ranks of a host up to which its trees have channels, and sends thread blocks, of their own: of 16
 # ranks, some 65 thread blocks.
 _MOST_SPLIT = 16
+# Messages of all segments, each of which goes to every rank: more take minutes to make.
+_MOST_MESSAGES = 1 << 20
 # A hop between hosts is into the sender's buffer, over the network, and out of the receiver's.
 _STAGES_PER_HOP = 3
 # Latencies of a link inside a host that a hop there takes, with the copy on the rank between.
@@ -44,6 +46,7 @@ def host_trees(problem: Problem) -> Schedule:
     run = rounds.collect if summing else rounds.spread
     split = sketch.nhosts > 2 and len(sketch.ranks_of(sketch.hosts[root])) <= _MOST_SPLIT
     lanes = lanes_of(sketch)
+    most = _MOST_MESSAGES // (sketch.ranks * len(lanes))
     for lane, share in zip(lanes, segments(range(problem.nchunks), len(lanes)), strict=False):
         trees = _crossings(sketch, lane, root)
         parts = segments(share, len(trees))
@@ -55,6 +58,7 @@ def host_trees(problem: Problem) -> Schedule:
             hops = len(crossings).bit_length() if len(trees) > 1 else len(crossings)
             nbytes = problem.chunk_bytes * len(part) * len(trees)
             count = segment_count(_STAGES_PER_HOP * hops, nbytes, alpha, beta)
+            count = min(count, max(1, most // len(trees)))
             size = max(1, len(part) // count)
             for start, chunks in enumerate(segments(part, -(-len(part) // size))):
                 run(start, chunks, turns[start % len(turns)])
