@@ -204,9 +204,11 @@ class Rotation {
   /// By how much a rank is beyond the one below the period that it is like.
   int beyond(int rank) const { return period_ > 0 ? rank - rank % period_ : 0; }
   /// A rank, or a chunk of a buffer, `by` ranks further on.
-  int rank(int rank, int by) const { return around(std::int64_t{rank} + by, ranks_); }
+  int rank(int rank, int by) const {
+    return by == 0 ? rank : around(std::int64_t{rank} + by, ranks_);
+  }
   int chunk(Buffer buffer, int offset, int by) const {
-    return parted(buffer) ? around(offset + by * share_, share_ * ranks_) : offset;
+    return by != 0 && parted(buffer) ? around(offset + by * share_, share_ * ranks_) : offset;
   }
   /// The sender and receiver of the message that is like the given one and ends below the period.
   std::pair<int, int> first(int src, int dst) const {

@@ -106,8 +106,6 @@ double or_refused(const std::function<double()>& time_us) {
 std::vector<double> simulate_all(const Program& program, const std::vector<SimCall>& calls,
                                  const Network& network, const MachineClass& machine,
                                  const SimOptions& options, int threads) {
-  if (program.period > 0)
-    return simulate_all(whole(program), calls, network, machine, options, threads);
   check(machine);
   sim::check_step_loop(options.step_loop);
   const auto groups = groups_of(program, calls, network, machine, options.step_loop);
@@ -134,7 +132,8 @@ std::vector<double> simulate_all(const Program& program, const std::vector<SimCa
 std::vector<double> least_us(const Program& program, const std::vector<SimCall>& calls,
                              const Network& network, const MachineClass& machine,
                              const SimOptions& options) {
-  if (program.period > 0) return least_us(whole(program), calls, network, machine, options);
+  if (program.period > 0 && !sim::repeated_links(network, program.period))
+    return least_us(whole(program), calls, network, machine, options);
   check(machine);
   sim::check_step_loop(options.step_loop);
   const int gpus = options.process_gpus > 0 ? options.process_gpus : network.ranks();

@@ -288,7 +288,7 @@ class Builder {
       block.first = first;
       block.last = static_cast<int>(to.transfers.size());
       block.in = block.out = -1;
-      block.stands_for = blocks_.sizes[n];
+      block.stands_for *= blocks_.sizes[n];
       to.blocks.push_back(block);
     }
   }

@@ -20,7 +20,8 @@ constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
 }  // namespace
 
 void check_call(const Program& p, const Knobs& k, const Network& n, std::int64_t nbytes) {
-  if (p.ngpus != n.ranks() || static_cast<int>(p.gpus.size()) != p.ngpus)
+  const bool all = p.period > 0 ? has_legal_period(p) : static_cast<int>(p.gpus.size()) == p.ngpus;
+  if (p.ngpus != n.ranks() || !all)
     throw InputError("program '" + p.name.substr(0, 60) + "' is for " +
                      std::to_string(p.gpus.size()) + " gpus, the network has " +
                      std::to_string(n.ranks()) + " ranks");
@@ -294,11 +295,11 @@ Simulated run(sim::TransferGraph& graph, std::vector<sim::Passes> passes, const 
   const bool exact = options.exact || (options.outside && !options.outside->flows.empty());
   Simulated out{exact || !simulation.in_step() ? simulation.whole() : simulation.extrapolated()};
   out.blocks = (quotient ? quotient->graph : graph).blocks.size();
-  if (quotient) {
-    std::vector<double>& busy_us = out.outcome.busy_us;
-    for (std::size_t link = 0; link < busy_us.size(); ++link)
-      busy_us[link] = busy_us[quotient->link_of[link]];
-  }
+  std::vector<double>& busy_us = out.outcome.busy_us;
+  for (std::size_t link = 0; quotient && link < busy_us.size(); ++link)
+    busy_us[link] = busy_us[quotient->link_of[link]];
+  for (std::size_t link = 0; link < busy_us.size(); ++link)
+    busy_us[link] = busy_us[graph.links.first_of(static_cast<int>(link))];
   out.events = simulation.events;
   out.extrapolated = simulation.skipped;
   out.steady = simulation.steady;
@@ -452,7 +453,6 @@ GroupsResult simulate_groups(const std::vector<GroupCall>& programs,
 }
 
 double busiest_us_per_mb(const Program& program, const Network& network) {
-  if (program.period > 0) return busiest_us_per_mb(whole(program), network);
   const std::vector<std::int64_t> chunks = sim::carried_bytes(program, network, 1);
   double busiest = 0;
   for (std::size_t r = 0; r < chunks.size(); ++r)
@@ -462,9 +462,9 @@ double busiest_us_per_mb(const Program& program, const Network& network) {
 
 SimResult simulate(const Program& program, const Knobs& knobs, const Network& network,
                    const MachineClass& machine, std::int64_t nbytes, const SimOptions& options) {
-  if (program.period > 0)
-    return simulate(whole(program), knobs, network, machine, nbytes, options);
   sim::check_call(program, knobs, network, nbytes);
+  if (program.period > 0 && (options.outside || !sim::repeated_links(network, program.period)))
+    return simulate(whole(program), knobs, network, machine, nbytes, options);
   check(machine);
   sim::check_step_loop(options.step_loop);
   const std::int64_t chunk = nbytes / program.nchunks;

@@ -28,8 +28,9 @@ class Compiler {
  public:
   Compiler(const Program& p, const Knobs& k, const Network& n, const MachineClass& m,
            std::int64_t chunk, const StepLoop& step_loop)
-      : program_(p), network_(n), machine_(m), costs_(m.costs(k.protocol)) {
+      : program_(p), network_(n), machine_(m), costs_(m.costs(k.protocol)), rotation_(p) {
     graph_.links = links_of(n, m, costs_);
+    if (p.period > 0) graph_.links.first = repeated_links(n, p.period).value();
     for (const Gpu& gpu : p.gpus)
       for (const ThreadBlock& tb : gpu.threadblocks) {
         const int route = tb.send_peer < 0 ? -1 : n.find(gpu.id, tb.send_peer, tb.channel);
@@ -53,6 +54,7 @@ class Compiler {
     check_matching();
     order_connections();
     limit_flows();
+    if (program_.period > 0) repeat();
     return std::move(graph_);
   }
 
@@ -93,7 +95,8 @@ class Compiler {
     }
   }
 
-  int connect(int src, int dst, int channel, const std::string& where) {
+  int connect(int sender, int receiver, int channel, const std::string& where) {
+    const auto [src, dst] = rotation_.first(sender, receiver);
     const auto [at, fresh] = by_peers_.try_emplace({src, dst, channel}, graph_.connections.size());
     if (!fresh) return at->second;
     const int index = network_.find(src, dst, channel);
@@ -317,6 +320,22 @@ class Compiler {
       if (most[i] > 0) graph_.links.bundles[i].most_flows = most[i];
   }
 
+  /// Has blocks stand for those that repeat them, and links too; a sending rank has one proxy.
+  void repeat() {
+    Links& links = graph_.links;
+    for (Block& block : graph_.blocks) block.stands_for = program_.ngpus / program_.period;
+    for (Connection& c : graph_.connections) {
+      c.src -= rotation_.beyond(c.src);
+      for (int* const nic : {&c.nic_out, &c.nic_in})
+        if (*nic >= 0) *nic = links.first[*nic];
+    }
+    for (Bundle& bundle : links.bundles) {
+      std::vector<int>& path = graph_.paths.emplace_back(links.resources(bundle));
+      for (int& link : path) link = links.first[link];
+      bundle.path = &path;
+    }
+  }
+
   using Counts = std::vector<int>::const_iterator;
   static std::string amount(Counts at, Counts end) {
     return at == end ? "absent" : std::to_string(*at) + " chunks";
@@ -336,6 +355,7 @@ class Compiler {
   const Network& network_;
   const MachineClass& machine_;
   const ProtocolCosts& costs_;
+  const Rotation rotation_;
   int merged_ = 1;
   double speed_ = 1;
   double transfer_us_ = 0;
@@ -450,7 +470,7 @@ std::vector<double> loads(const TransferGraph& graph, double slice) {
       out[at] += t.bundle >= 0 ? wire / graph.links.bundles[t.bundle].cap : payload * t.us_per_byte;
       if (!t.sends) continue;
       const Route& route = graph.links.network->routes()[graph.connections[b.out].route];
-      for (const int id : route.resources) wires[id] += wire;
+      for (const int id : route.resources) wires[graph.links.first_of(id)] += wire;
     }
   }
   for (std::size_t r = 0; r < graph.links.capacity.size(); ++r) wires[r] /= graph.links.capacity[r];
@@ -478,18 +498,91 @@ double least_time(const TransferGraph& graph, const Passes& passes) {
 std::vector<std::int64_t> carried_bytes(const Program& program, const Network& network,
                                         std::int64_t chunk_bytes) {
   std::vector<std::int64_t> out(network.resources().size(), 0);
+  const Rotation rotation(program);
+  const int apart = program.period > 0 ? program.period : std::max(1, program.ngpus);
   for (const Gpu& gpu : program.gpus)
     for (const ThreadBlock& tb : gpu.threadblocks) {
       std::int64_t chunks = 0;
       for (const Step& s : tb.steps) chunks += sends(s.op) ? s.count : 0;
-      if (chunks == 0) continue;
-      const int route = network.find(gpu.id, tb.send_peer, tb.channel);
-      if (route < 0)
-        throw InputError("the network has no route from rank " + std::to_string(gpu.id) + " to " +
-                         std::to_string(tb.send_peer));
-      for (const int id : network.routes()[route].resources) out[id] += chunks * chunk_bytes;
+      for (int by = 0; chunks > 0 && by < program.ngpus; by += apart) {
+        const int src = gpu.id + by, dst = rotation.rank(tb.send_peer, by);
+        const int route = network.find(src, dst, tb.channel);
+        if (route < 0)
+          throw InputError("the network has no route from rank " + std::to_string(src) + " to " +
+                           std::to_string(dst));
+        for (const int id : network.routes()[route].resources) out[id] += chunks * chunk_bytes;
+      }
     }
   return out;
+}
+
+namespace {
+
+constexpr int kNone = -1;
+
+/// By resource the one `period` ranks further on, kNone for those that no route crosses.
+std::optional<std::vector<int>> further_links(const Network& network, int period) {
+  const int ranks = network.ranks();
+  std::vector<int> next(network.resources().size(), kNone), before = next;
+  const auto follows = [&](int from, int to) {
+    const Resource& one = network.resources()[from];
+    const Resource& other = network.resources()[to];
+    if (next[from] == kNone && before[to] == kNone) {
+      next[from] = to;
+      before[to] = from;
+    }
+    return next[from] == to && one.kind == other.kind && one.bandwidth_gbs == other.bandwidth_gbs;
+  };
+  for (int r = 0; r < static_cast<int>(network.routes().size()); ++r) {
+    const Route& route = network.routes()[r];
+    int channel = 0;
+    while (network.find(route.src, route.dst, channel) != r) ++channel;
+    const int further =
+        network.find((route.src + period) % ranks, (route.dst + period) % ranks, channel);
+    if (further < 0) return std::nullopt;
+    const Route& other = network.routes()[further];
+    if (other.latency_us != route.latency_us || other.transport != route.transport ||
+        !std::equal(route.resources.begin(), route.resources.end(), other.resources.begin(),
+                    other.resources.end(), follows))
+      return std::nullopt;
+  }
+  return next;
+}
+
+/// Whether no route crosses two links that are alike, and all that cross a link of a network leave
+/// one rank or reach one. Else it matters who is served first.
+bool ranks_have_links_of_their_own(const Network& network, const std::vector<int>& first) {
+  std::vector<std::pair<int, int>> ends(first.size(), {kNone, kNone});  // -2: several
+  for (const Route& route : network.routes()) {
+    std::vector<int> crossed;
+    for (const int id : route.resources) {
+      crossed.push_back(first[id]);
+      auto& [src, dst] = ends[id];
+      src = src == kNone || src == route.src ? route.src : -2;
+      dst = dst == kNone || dst == route.dst ? route.dst : -2;
+      if (src == -2 && dst == -2 && network.resources()[id].kind == "network") return false;
+    }
+    std::sort(crossed.begin(), crossed.end());
+    if (std::adjacent_find(crossed.begin(), crossed.end()) != crossed.end()) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::optional<std::vector<int>> repeated_links(const Network& network, int period) {
+  const auto next = further_links(network, period);
+  if (!next) return std::nullopt;
+  std::vector<int> first(next->size(), kNone);
+  for (int start = 0; start < static_cast<int>(first.size()); ++start) {
+    if (first[start] != kNone) continue;
+    int length = 0;
+    for (int at = start; at != kNone && first[at] == kNone; at = (*next)[at], ++length)
+      first[at] = start;
+    if ((*next)[start] != kNone && length != network.ranks() / period) return std::nullopt;
+  }
+  if (!ranks_have_links_of_their_own(network, first)) return std::nullopt;
+  return first;
 }
 
 }  // namespace tuccl::sim

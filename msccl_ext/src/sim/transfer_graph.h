@@ -2,6 +2,8 @@
 // arrays that the event loop walks without looking anything up.
 #pragma once
 #include <cstdint>
+#include <deque>
+#include <optional>
 #include <vector>
 
 #include "tuccl/simulate.h"
@@ -100,10 +102,12 @@ struct Links {
   const Network* network = nullptr;
   std::vector<Bundle> bundles;
   std::vector<double> capacity;  ///< By resource: wire bytes per us.
+  std::vector<int> first;        ///< By resource: the one that it repeats (repeated_links).
 
   const std::vector<int>& resources(const Bundle& b) const {
     return b.path ? *b.path : network->routes()[b.route].resources;
   }
+  int first_of(int resource) const { return first.empty() ? resource : first[resource]; }
 };
 
 struct TransferGraph {
@@ -116,6 +120,7 @@ struct TransferGraph {
   std::int64_t steps = 0;        ///< Of all thread blocks.
   std::vector<CallCosts> calls;  ///< One, but for groups that call together.
   double nic_switch_us = 0;
+  std::deque<std::vector<int>> paths = {};  ///< Of bundles over links that others repeat.
   const OutsideTraffic* outside = nullptr;  ///< Whose path i is bundle `outside_first` + i.
   int outside_first = 0;
 };
@@ -133,7 +138,14 @@ void check_step_loop(const StepLoop&);
 /// Payload up to which a transfer is one slice (Simple).
 double least_slice(const Knobs&, const StepLoop&);
 
-/// Throws InputError for what `simulate` lists, but for deadlocks.
+/// By resource the one that stands for all that repeat it, if the network's routes repeat by
+/// `period` ranks: each is another one's with every rank and resource that much further on, and
+/// none crosses two that are alike. Nothing where they do not, nor where ranks share an adapter: it
+/// serves them in turn.
+std::optional<std::vector<int>> repeated_links(const Network&, int period);
+
+/// Throws InputError for what `simulate` lists, but for deadlocks. With a period the graph is of the
+/// ranks below it, over the links that stand for others: it takes what `repeated_links` finds.
 TransferGraph compile(const Program&, const Knobs&, const Network&, const MachineClass&,
                       std::int64_t chunk_bytes, const StepLoop&);
 
