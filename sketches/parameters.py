@@ -122,39 +122,22 @@ class SketchParameters:
         )
 
 
-class SketchSpace:
-    """The sketches of a topology for calls of a size, each made at its first use.
+class _PrunedMeshes:
+    """The mesh of a topology and what stages leave of it, each made once for calls of any size.
 
     Attributes:
-        axes: By parameter, the values worth a try on this machine, from more links to fewer or the
-            reverse. A parameter with one value is left out.
         notes: Why there are no `bound` sketches, if there are none.
     """
 
-    def __init__(self, topology: Topology, nbytes: int, solver: bool = False) -> None:
-        """Find out what the machine leaves to choose, for arrays of ``nbytes`` bytes.
-
-        With ``solver`` also in what TACCL's solver alone heeds.
-
-        Raises:
-            InputError: the full mesh of so many ranks has more links than can be looked at.
-        """
-        if topology.ranks > MOST_MESHED:
-            raise InputError(
-                f"topology {topology.name[:60]!r}: {topology.ranks} ranks have the sketch rails "
-                f"alone; others are for up to {MOST_MESHED}"
-            )
+    def __init__(self, topology: Topology) -> None:
         self.topology = topology
-        self.nbytes = nbytes
         self.notes: tuple[str, ...] = ()
-        self._sketches: dict[str, Sketch] = {}
         self._pruned: dict[SketchParameters, Sketch] = {}
+        self._sketches: dict[tuple[SketchParameters, int], Sketch] = {}
         self.mesh = with_congestion(
             prefer_links(unmarked_mesh(topology), nvlink_pairs(topology), NVLINK_FIRST_BYTES),
             topology,
         )
-        axes = self._axes(solver)
-        self.axes = {name: values for name, values in axes.items() if len(values) > 1}
 
     @cached_property
     def irregular(self) -> bool:
@@ -172,12 +155,14 @@ class SketchSpace:
         return len(shapes) > len(kinds) or not nvlink_pairs(self.topology)
 
     @cached_property
-    def _nvlink_mesh(self) -> Sketch:
-        preferred = for_size(self.mesh, max(self.nbytes, NVLINK_FIRST_BYTES))
+    def nvlink_mesh(self) -> Sketch:
+        """Return the mesh with NVLink alone inside hosts, where that joins their GPUs."""
+        preferred = for_size(self.mesh, NVLINK_FIRST_BYTES)
         return self.mesh if preferred is self.mesh else with_congestion(preferred, self.topology)
 
     @cached_property
-    def _binding(self) -> tuple[dict[int, str], Grouping] | None:
+    def binding(self) -> tuple[dict[int, str], Grouping] | None:
+        """Return each GPU's NIC and the groups of NICs; None: there are none."""
         if self.mesh.nhosts < 2:
             return None
         try:
@@ -188,22 +173,109 @@ class SketchSpace:
             self.notes = (f"no NIC groups: {error}",)
             return None
 
+    def sketch(self, parameters: SketchParameters, nbytes: int) -> Sketch:
+        """Return the sketch for calls of ``nbytes`` bytes; sizes of as many chunks share it."""
+        key = parameters, _chunks(self.mesh, nbytes)
+        if key not in self._sketches:
+            made = with_congestion(self.pruned(parameters), self.topology)
+            made = with_chunks(made, nbytes)
+            made = replace(made, symmetry=made.symmetry[: parameters.symmetry])
+            if parameters.few or parameters.many:
+                strategy = "uc-min" if parameters.few else "uc-max"
+                made = replace(made, switch_strategy=(strategy,) * len(made.switches))
+            self._sketches[key] = checked(made)
+        return self._sketches[key]
+
+    def pruned(self, parameters: SketchParameters) -> Sketch:
+        """Return what the stages leave of the mesh, with the name of ``parameters``."""
+        if parameters not in self._pruned:
+            self._pruned[parameters] = replace(self._prune(parameters), name=parameters.name)
+        return self._pruned[parameters]
+
+    def _prune(self, parameters: SketchParameters) -> Sketch:
+        sketch = self.nvlink_mesh if parameters.nvlink else self.mesh
+        if self.notes:
+            sketch = replace(sketch, notes=self.notes)
+        if parameters.bound:
+            sketch = self._bound(sketch, parameters)
+        if parameters.congestion is not None:
+            inter = sketch.nhosts > 1
+            sketch = prune_congested(sketch, self.topology, parameters.congestion, inter=inter)
+        if parameters.inside is not None:
+            sketch = prune_congested(sketch, self.topology, parameters.inside, inter=False)
+        return sketch
+
+    def _bound(self, mesh: Sketch, parameters: SketchParameters) -> Sketch:
+        if self.binding is None:
+            raise InputError(
+                f"sketch {parameters.name!r}: topology {self.topology.name[:60]!r} has no NICs to "
+                "bind GPUs to; take a mesh"
+            )
+        bindings, grouping = self.binding
+        sketch = transform(
+            self.topology,
+            bindings,
+            grouping,
+            connections=parameters.connections or None,
+            split=parameters.split,
+            mesh=mesh,
+        )
+        sketch = replace(sketch, own_chunks_first=parameters.own)
+        return replace(sketch, relays={}) if parameters.free else sketch
+
+
+class SketchSpace:
+    """The sketches of a topology for calls of a size, each made at its first use.
+
+    Attributes:
+        axes: By parameter, the values worth a try on this machine, from more links to fewer or the
+            reverse. A parameter with one value is left out.
+    """
+
+    def __init__(self, topology: Topology, nbytes: int, solver: bool = False) -> None:
+        """Find out what the machine leaves to choose, for arrays of ``nbytes`` bytes.
+
+        With ``solver`` also in what TACCL's solver alone heeds.
+
+        Raises:
+            InputError: the full mesh of so many ranks has more links than can be looked at.
+        """
+        if topology.ranks > MOST_MESHED:
+            raise InputError(
+                f"topology {topology.name[:60]!r}: {topology.ranks} ranks have the sketch rails "
+                f"alone; others are for up to {MOST_MESHED}"
+            )
+        self.nbytes = nbytes
+        self._meshes = topology.derived(_PrunedMeshes)
+        axes = self._axes(solver)
+        self.axes = {name: values for name, values in axes.items() if len(values) > 1}
+
+    @property
+    def mesh(self) -> Sketch:
+        """Return the full mesh, of any size."""
+        return self._meshes.mesh
+
+    @property
+    def irregular(self) -> bool:
+        """Return whether GPUs or NICs differ in their links, or GPUs share all of theirs."""
+        return self._meshes.irregular
+
     def _axes(self, solver: bool) -> dict[str, tuple[Any, ...]]:
         several = self.mesh.nhosts > 1
         most = 1
-        if self._binding is not None:
-            bound_to = list(self._binding[0].values())
+        if self._meshes.binding is not None:
+            bound_to = list(self._meshes.binding[0].values())
             most = max(map(bound_to.count, set(bound_to)))
         counts = [1 << power for power in range(most.bit_length()) if 1 << power < most]
         return {
-            "bound": (False, True) if self._binding is not None else (False,),
+            "bound": (False, True) if self._meshes.binding is not None else (False,),
             "connections": (*counts, 0),
             "split": (False, True) if most > 1 else (False,),
             "free": (False, True) if most > 1 else (False,),
             "own": (False, True) if solver and most > 1 else (False,),
             "congestion": (None, *self._scores(several)),
             "inside": (None, *self._scores(inter=False)) if several else (None,),
-            "nvlink": (False, True) if self._nvlink_mesh is not self.mesh else (False,),
+            "nvlink": (False, True) if self._meshes.nvlink_mesh is not self.mesh else (False,),
             "few": (False, True) if solver and self.mesh.switches else (False,),
             "many": (False, True) if solver and self.mesh.switches else (False,),
             "symmetry": (None, *range(len(symmetries(self.mesh)) if solver else 0)),
@@ -258,62 +330,24 @@ class SketchSpace:
         Raises:
             InputError: the name has no parameters, or not here.
         """
-        if name not in self._sketches:
-            parameters = SketchParameters.of(name)
-            made = with_congestion(self.pruned(parameters), self.topology)
-            made = with_chunks(made, self.nbytes)
-            made = replace(made, symmetry=made.symmetry[: parameters.symmetry])
-            if parameters.few or parameters.many:
-                strategy = "uc-min" if parameters.few else "uc-max"
-                made = replace(made, switch_strategy=(strategy,) * len(made.switches))
-            self._sketches[name] = checked(made)
-        return self._sketches[name]
+        return self._meshes.sketch(SketchParameters.of(name), self.nbytes)
 
     def pruned(self, parameters: SketchParameters) -> Sketch:
         """Return what the stages leave of the mesh, with the name of ``parameters``."""
-        if parameters not in self._pruned:
-            self._pruned[parameters] = replace(self._prune(parameters), name=parameters.name)
-        return self._pruned[parameters]
-
-    def _prune(self, parameters: SketchParameters) -> Sketch:
-        sketch = self._nvlink_mesh if parameters.nvlink else self.mesh
-        if self.notes:
-            sketch = replace(sketch, notes=self.notes)
-        if parameters.bound:
-            sketch = self._bound(sketch, parameters)
-        if parameters.congestion is not None:
-            inter = sketch.nhosts > 1
-            sketch = prune_congested(sketch, self.topology, parameters.congestion, inter=inter)
-        if parameters.inside is not None:
-            sketch = prune_congested(sketch, self.topology, parameters.inside, inter=False)
-        return sketch
-
-    def _bound(self, mesh: Sketch, parameters: SketchParameters) -> Sketch:
-        if self._binding is None:
-            raise InputError(
-                f"sketch {parameters.name!r}: topology {self.topology.name[:60]!r} has no NICs to "
-                "bind GPUs to; take a mesh"
-            )
-        bindings, grouping = self._binding
-        sketch = transform(
-            self.topology,
-            bindings,
-            grouping,
-            connections=parameters.connections or None,
-            split=parameters.split,
-            mesh=mesh,
-        )
-        sketch = replace(sketch, own_chunks_first=parameters.own)
-        return replace(sketch, relays={}) if parameters.free else sketch
+        return self._meshes.pruned(parameters)
 
 
 def with_chunks(sketch: Sketch, nbytes: int, *, symmetry_known: bool = False) -> Sketch:
     """Return `sketch` with its symmetries, and with the chunks that suit `nbytes`."""
-    share = max(1, nbytes // sketch.ranks)
-    chunks = 2 if nbytes >= NVLINK_FIRST_BYTES else 1
     return replace(
         sketch,
         symmetry=sketch.symmetry if symmetry_known else symmetries(sketch),
-        chunks_per_rank=aligned_chunks(share, chunks, PACKET_BYTES),
+        chunks_per_rank=_chunks(sketch, nbytes),
         align_bytes=PACKET_BYTES,
     )
+
+
+def _chunks(sketch: Sketch, nbytes: int) -> int:
+    """Return the chunks of each rank that suit `nbytes`."""
+    chunks = 2 if nbytes >= NVLINK_FIRST_BYTES else 1
+    return aligned_chunks(max(1, nbytes // sketch.ranks), chunks, PACKET_BYTES)

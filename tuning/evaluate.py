@@ -13,6 +13,7 @@ from tuccl.runtime import (
     Executor,
     Timing,
 )
+from tuccl.runtime.executors.executor import EXACT_TO
 from tuccl.sketches import Sketch
 from tuccl.synth import Placement
 from tuccl.tuning.programs import ProgramCache, VerifiedProgram
@@ -50,12 +51,20 @@ class Evaluator:
         self._samples_us: dict[tuple[object, ...], tuple[float, ...]] = {}
         self._best_us = math.inf
         self._scenarios_us: dict[Point, dict[str, float]] = {}
+        self._exact: dict[Point, Timing] = {}
 
     def best_of_scenarios(self, points: Sequence[Point]) -> list[Point]:
         """Return the fastest of ``points`` under each scenario of the executor; none without."""
         times_us = {point: us for point in points if (us := self._scenarios_us.get(point))}
         names = next(iter(times_us.values()), {})
         return [min(times_us, key=lambda point: times_us[point][name]) for name in names]
+
+    def exact_timing(self, point: Point) -> Timing | None:
+        """Return the timing of ``point`` in both placements, where timing it again would be equal.
+
+        None where times have noise, or it is too slow to have been timed exactly.
+        """
+        return self._exact.get(point)
 
     def ranked(self, measurements: Measurements, effort: int) -> list[Point]:
         """Return the points of at least ``effort`` that a table may have, the fastest first."""
@@ -126,7 +135,8 @@ class Evaluator:
         self, point: Point, verified: VerifiedProgram, repeats: int
     ) -> tuple[float, ...] | None:
         """Samples in us, none where results are wrong; None where the executor refuses it."""
-        program = _one_placement(verified.program)
+        deterministic = self.executor.deterministic  # and both placements cost as much as one
+        program = verified.program if deterministic else _one_placement(verified.program)
         try:
             timing = self._time(program, point, 1 if self._is_slow_to_repeat(repeats) else repeats)
             missing = repeats - len(timing.samples_us)
@@ -138,6 +148,9 @@ class Evaluator:
         except Stuck:  # so are all who call it: it has no time, here or when the tune goes on
             return ()
         self._scenarios_us[point] = dict(timing.scenarios_us)
+        # A time over scenarios may depend on what was timed before.
+        if deterministic and not timing.scenarios_us and timing.us <= EXACT_TO * self._best_us:
+            self._exact[point] = timing
         return () if timing.wrong else timing.samples_us  # wrong results have no time
 
     def _is_slow_to_repeat(self, repeats: int) -> bool:

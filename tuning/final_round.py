@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import variance
 from typing import Literal, cast
@@ -35,6 +35,9 @@ _FASTEST = 3  # candidates of an entry, whatever SMs they take
 _MOST_CANDIDATES = 6  # with those that take fewer
 _SIGMAS = 2.0
 _TUNED_AT = re.compile(r"tuned at (\d+) bytes")
+
+FileOf = Callable[[Program, str, int], ProgramFile]
+"""Return a program's file for a dialect and a root, as `program_file` does."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ def beats(challenger_us: Sequence[float], default_us: Sequence[float]) -> bool:
 
 
 def entries_of(
-    final: FinalRound, low: int, high: int | None
+    final: FinalRound, low: int, high: int | None, file_of: FileOf = program_file
 ) -> tuple[tuple[Entry, ...], tuple[ProgramFile, ...]]:
     """Return the entries for sizes [low, high), and the files of the programs they name.
 
@@ -83,8 +86,8 @@ def entries_of(
     that beat the default by more than the noise stand before it: the fastest, and of the others
     those that no other beats in time or SMs.
     """
-    out_of_place, files_out_of_place = _ranked(final, in_place=False)
-    in_place_ranked, files_in_place = _ranked(final, in_place=True)
+    out_of_place, files_out_of_place = _ranked(final, file_of, in_place=False)
+    in_place_ranked, files_in_place = _ranked(final, file_of, in_place=True)
     files = (*files_out_of_place, *files_in_place)
     both = [(out_of_place, "out-of-place"), (in_place_ranked, "in-place")]
     if [c.name for c in out_of_place] == [c.name for c in in_place_ranked]:
@@ -133,7 +136,9 @@ class _Winner:
         return slower, changed, one_placement and not slower, sms, threads, us
 
 
-def _ranked(final: FinalRound, *, in_place: bool) -> tuple[list[Candidate], list[ProgramFile]]:
+def _ranked(
+    final: FinalRound, file_of: FileOf, *, in_place: bool
+) -> tuple[list[Candidate], list[ProgramFile]]:
     """The candidates that beat the default in one placement, fastest first, then the default."""
     default_us = placement_samples(final.default.timing, in_place)
     winners: dict[str, _Winner] = {}
@@ -141,7 +146,7 @@ def _ranked(final: FinalRound, *, in_place: bool) -> tuple[list[Candidate], list
         samples = placement_samples(timed.timing, in_place)
         if samples and default_us and beats(samples, default_us):
             program = _for_placement(timed.program, final.dialect, in_place)
-            file = program_file(program, final.dialect, final.collective.root)
+            file = file_of(program, final.dialect, final.collective.root)
             candidate = _candidate(timed, file, samples)
             point = Point.of(timed.choice, timed.knobs) if timed.choice else None
             winner = _Winner(Statistics.of(samples).median_us, candidate, point, file)

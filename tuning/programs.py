@@ -14,6 +14,7 @@ import msgspec
 from tuccl import program as xml
 from tuccl.errors import Infeasible, InputError
 from tuccl.program import Knobs, Program, default_buffer_bytes, max_safe_bytes, xml_text
+from tuccl.runtime import ProgramFile, program_file
 from tuccl.runtime.executors.knob_grid import CHANNELS, PROTOCOLS, WHOLE_GRID, KnobGrid
 from tuccl.runtime.executors.plan_sim import plan_knobs
 from tuccl.runtime.nccl.graph import nccl_graph
@@ -148,6 +149,8 @@ class ProgramCache:
         self._lowered = _Memo[Program]()
         self._replicated = _Memo[Program]()
         self._verified = _Memo[VerifiedProgram]()
+        self._texts: dict[tuple[object, ...], tuple[str, int]] = {}  # checksums and bytes
+        self._files: dict[Program, ProgramFile] = {}
 
     def choices(self, sketches: Sequence[Sketch], nbytes: int) -> dict[ScheduleChoice, Channels]:
         """Return every choice worth a try, with the channels whose chunks divide the array.
@@ -201,7 +204,8 @@ class ProgramCache:
             base = self._lower(numbered)
         except Infeasible:
             return {}
-        counts = tuple(c for c in CHANNELS if self._fits(base, c, nbytes))
+        most = self._most_channels(base)
+        counts = tuple(c for c in CHANNELS if c <= most and _divides(nbytes, base.nchunks * c))
         safe = ll128_is_safe(self.topology, numbered.schedule.sent)
         return {p: counts for p in PROTOCOLS if p != "LL128" or safe}
 
@@ -248,17 +252,18 @@ class ProgramCache:
         axes = ParameterAxes(wider) if wider is not None and wider.axes else None
         return Space(channels, start, refine, grid, nbytes, nchunks, axes)
 
-    def _fits(self, base: Program, channels: int, nbytes: int) -> bool:
+    def _most_channels(self, base: Program) -> int:
+        """The channels that the dialect's limits and the GPU's multiprocessors leave room for."""
         limits = self._limits
-        elements = max(sum(1 + len(b.steps) for b in gpu.threadblocks) for gpu in base.written)
-        memory = sum(g.input_chunks + g.output_chunks + g.scratch_chunks for g in base.written)
-        memory *= base.ngpus // len(base.written)
-        return (
-            base.nchannels * channels <= limits.channels
-            and base.threadblocks * channels <= self._most_threadblocks
-            and elements * channels + base.ngpus < limits.xml_elements
-            and memory * channels <= _MOST_MEMORY
-            and _divides(nbytes, base.nchunks * channels)
+        gpus = base.written
+        elements = max(sum(1 + len(b.steps) for b in gpu.threadblocks) for gpu in gpus)
+        memory = sum(g.input_chunks + g.output_chunks + g.scratch_chunks for g in gpus)
+        memory *= base.ngpus // len(gpus)
+        return min(
+            limits.channels // base.nchannels,
+            self._most_threadblocks // base.threadblocks,
+            (limits.xml_elements - base.ngpus - 1) // elements,
+            _MOST_MEMORY // memory,
         )
 
     def _schedule(self, sketch: Sketch, choice: ScheduleChoice, nbytes: int) -> _NumberedSchedule:
@@ -348,12 +353,20 @@ class ProgramCache:
             bare = self._replicated.get(copies, lambda: replicate(base, channels))
             program = bare.replace(protocol=protocol, min_bytes=0, max_bytes=1)
             if channels == 1:
-                return self._proven(program, size)
+                return self._proven(program, size, (*copies, protocol))
             one = self.program(sketch, choice, nbytes, protocol, 1, size, placement)
             copied = one.copies(program, channels)
-            return copied if self._keeps_limits(copied, one) else self._proven(program, size)
+            if self._keeps_limits(copied, one):
+                return copied
+            return self._proven(program, size, (*copies, protocol))
 
         return self._verified.get((*copies, protocol, size), verify)
+
+    def file(self, program: Program, dialect: str, root: int) -> ProgramFile:
+        """Return the file of one of these programs, proven once (`program_file`)."""
+        if program not in self._files:
+            self._files[program] = program_file(program, dialect, root)
+        return self._files[program]
 
     def _keeps_limits(self, copied: VerifiedProgram, one: VerifiedProgram) -> bool:
         """Return whether copies of ``one`` surely keep its limits: where shares part, steps do."""
@@ -367,14 +380,18 @@ class ProgramCache:
             and most <= limits.offset
         )
 
-    def _proven(self, program: Program, buffer_bytes: int) -> VerifiedProgram:
+    def _proven(
+        self, program: Program, buffer_bytes: int, key: tuple[object, ...]
+    ) -> VerifiedProgram:
+        """The program with the size up to which it is safe; its text is kept by ``key``."""
         try:
             safe = max_safe_bytes(program, self.dialect, self.collective.root, buffer_bytes)
-            text = xml_text(program, self.dialect, compact=self.dialect == "executor")
+            if key not in self._texts:
+                text = xml_text(program, self.dialect, compact=self.dialect == "executor").encode()
+                self._texts[key] = hashlib.sha256(text).hexdigest(), len(text)
         except InputError as error:
             raise Infeasible(str(error)) from None
-        encoded = text.encode()
-        return VerifiedProgram(program, safe, hashlib.sha256(encoded).hexdigest(), len(encoded))
+        return VerifiedProgram(program, safe, *self._texts[key])
 
 
 def sketches_by_name(
@@ -412,9 +429,25 @@ def ll128_is_safe(topology: Topology, pairs: Iterable[tuple[int, int]]) -> bool:
         GPUs of compute capability 7.0, 8.0, 9.0 and, since NCCL 2.25, 10.0 and 12.0. Elsewhere it
         may corrupt data, so it is never tried.
     """
-    return nccl_graph(topology).capability in _LL128_CAPABILITIES and all(
-        _keeps_lines_whole(topology, path(topology, src, dst)) for src, dst in pairs
-    )
+    capable = nccl_graph(topology).capability in _LL128_CAPABILITIES
+    return capable and topology.derived(_WholeLines).between(pairs)
+
+
+class _WholeLines:
+    """The pairs of ranks whose paths are known to keep the lines of LL128 whole."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._pairs: set[tuple[int, int]] = set()
+
+    def between(self, pairs: Iterable[tuple[int, int]]) -> bool:
+        """Return whether all ``pairs`` are such."""
+        fresh = set(pairs) - self._pairs
+        topology = self._topology
+        if not all(_keeps_lines_whole(topology, path(topology, *pair)) for pair in fresh):
+            return False
+        self._pairs |= fresh
+        return True
 
 
 def _keeps_lines_whole(topology: Topology, way: Path) -> bool:

@@ -126,7 +126,7 @@ class Tuner:
     ) -> TaskResult:
         """Return what `search` finds, as it is stored."""
         size = self.search(task, report, deadline, suspects)
-        entries, files = entries_of(size.final, 0, None)
+        entries, files = entries_of(size.final, 0, None, self.programs.file)
         return TaskResult(
             task=task,
             grid_size=size.grid_size,
@@ -208,9 +208,10 @@ class Tuner:
         )
         best = evaluate.best_of_scenarios(measurements.ranked(effort))
         points = tuple(dict.fromkeys((*points, *best, *evaluate.leftovers(effort, len(points)))))
-        programs = [(p, evaluate.program(p).program) for p in points]
+        programs = [(p, evaluate.program(p).program, evaluate.exact_timing(p)) for p in points]
         if not noisy:
-            programs += single_placement_programs(evaluate, points[:most])
+            single = single_placement_programs(evaluate, points[:most])
+            programs += [(point, program, None) for point, program in single]
         final = self._final_round(nbytes, default, programs)
         evaluations = math.ceil(measurements.spent / effort) + len(final.candidates)
         if not noisy:
@@ -266,16 +267,23 @@ class Tuner:
         ]
 
     def _final_round(
-        self, nbytes: int, default: TimedProgram, programs: Sequence[tuple[Point, Program]]
+        self,
+        nbytes: int,
+        default: TimedProgram,
+        programs: Sequence[tuple[Point, Program, Timing | None]],
     ) -> FinalRound:
         """The default, NCCL's algorithms and the programs timed in turns, in both placements.
 
-        The search's own samples are left out: the best of many noisy times is too good.
+        Timings that come with programs are as these are timed. Else the search's own samples are
+        left out: the best of many noisy times is too good.
         """
         of_nccl = self._nccl_timings(nbytes)
         fixed = self.executor.deterministic and self.executor.of_search is self.executor
         again = () if fixed else (default, *of_nccl)
-        candidates = [ConfiguredProgram(program, point.knobs) for point, program in programs]
+        if self.executor.of_search is not self.executor:
+            programs = [(point, program, None) for point, program, _ in programs]
+        candidates = [ConfiguredProgram(program, point.knobs) for point, program, _ in programs]
+        unknown = [c for c, (*_, known) in zip(candidates, programs, strict=True) if known is None]
         start = time.monotonic()
 
         def enough(rounds: int) -> bool:
@@ -283,7 +291,7 @@ class Tuner:
 
         timings = paired_timings(
             self.executor,
-            [*again, *candidates],
+            [*again, *unknown],
             nbytes,
             root=self.collective.root,
             rounds=self.executor.full_effort,
@@ -291,12 +299,11 @@ class Tuner:
         )
         if again:
             default, *of_nccl = map(_with_timing, again, timings)
+        fresh = iter(timings[len(again) :])
         timed = tuple(
             replace(candidate.timed(timing), choice=point.choice)
-            for (point, _), candidate, timing in zip(
-                programs, candidates, timings[len(again) :], strict=True
-            )
-            if not timing.wrong
+            for (point, _, known), candidate in zip(programs, candidates, strict=True)
+            if not (timing := known or next(fresh)).wrong
         )
         return FinalRound(
             self.collective, nbytes, self.programs.dialect, default, timed, tuple(of_nccl)

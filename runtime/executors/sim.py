@@ -14,6 +14,7 @@ from tuccl.mscclpp import ExecutionPlan
 from tuccl.program import Knobs, Program
 from tuccl.runtime.executors.cross import CrossRuns
 from tuccl.runtime.executors.executor import (
+    EXACT_TO,
     MSCCL_LOOP,
     Call,
     Executor,
@@ -37,7 +38,6 @@ from tuccl.topology.machine import plan_machine_of
 
 _MOMENTS = 20  # of cross traffic that a call is simulated at, for each repeat
 _ITERATION_REPEATS = 10
-_EXACT_TO = 1.25  # times as long as the best
 # Kernels of different communicators never start at one moment. If they did, equal programs would
 # stay in step and leave a link that they share idle, all at once. Of many groups the last must not
 # begin when the first are done; those that share a link are often a power of two apart.
@@ -166,7 +166,7 @@ class SimExecutor(Executor):
         repeats: int = 1,
     ) -> Timing:
         """Return what ``time`` returns; over 1.25 times ``best_us`` a pace need not be settled."""
-        return self._timing(program, knobs, nbytes, repeats, MSCCL_LOOP, _EXACT_TO * best_us)
+        return self._timing(program, knobs, nbytes, repeats, MSCCL_LOOP, EXACT_TO * best_us)
 
     def _timing(
         self,

@@ -247,7 +247,7 @@ class TaskQueue:
         from optuna.exceptions import UpdateFinishedTrialError
         from optuna.trial import TrialState
 
-        packed = base64.b64encode(zlib.compress(result)).decode()
+        packed = base64.b64encode(zlib.compress(result, 1)).decode()
         with suppress(UpdateFinishedTrialError):
             self._set(claim.trial_id, "result", packed)
             self._storage.set_trial_state_values(claim.trial_id, TrialState.COMPLETE, [best_us])

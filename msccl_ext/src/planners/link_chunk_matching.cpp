@@ -137,15 +137,26 @@ class LinkChunkMatching {
 
   /// Routes between hosts come first, then fast ones: slow ones would take what only those bring.
   void match_free_routes() {
-    std::vector<int> order;
-    order.swap(queue_);
-    for (const int route : order) is_queued_[route] = 0;
-    const auto rank = [&](int n) {
-      return std::make_tuple(!network_.routes[n].inter, problem_.travel_us[n], sent_[n],
-                             tie_break_[n], n);
-    };
-    std::sort(order.begin(), order.end(), [&](int a, int b) { return rank(a) < rank(b); });
-    for (const int route : order) match(route);
+    order_.clear();
+    for (const int route : queue_) {
+      is_queued_[route] = 0;
+      if (can_send(route))
+        order_.emplace_back(!network_.routes[route].inter, problem_.travel_us[route], sent_[route],
+                            tie_break_[route], route);
+    }
+    queue_.clear();
+    std::sort(order_.begin(), order_.end());
+    for (const auto& turn : order_) match(std::get<4>(turn));
+  }
+
+  /// Whether the route is free and has a chunk to send that its destination needs.
+  bool can_send(int number) const {
+    const Route& route = network_.routes[number];
+    if (clock_.free_us(route) > now_us_ + kEpsilonUs) return false;  // its resource enqueues it
+    if (exceeds_cutoff(number)) return false;
+    for (int word = 0; word < postcondition_.words(); ++word)
+      if (candidates(route, word, false)) return true;
+    return false;
   }
 
   /// Sends the best chunk over the route, if the route is free and there is one.
@@ -305,6 +316,7 @@ class LinkChunkMatching {
   std::vector<std::uint32_t> tie_break_;  ///< By route.
   std::vector<char> is_queued_;
   std::vector<int> queue_;  ///< Routes that may have become free.
+  std::vector<std::tuple<bool, double, int, std::uint32_t, int>> order_;  ///< Those that can send.
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<Send> sends_;
 };
