@@ -24,6 +24,7 @@ class Progress:
         self._start = self._last = self._last_advance = time.monotonic()
         self._first: int | None = None
         self._state = (0, 0, "preparing")
+        self._estimated = False  # in some line
         self._ended = threading.Event()
         self._beat = threading.Thread(target=self._beats, daemon=True)
 
@@ -87,6 +88,7 @@ class Progress:
         if done == total:
             return f"{f'{done}/{total} ' if total else ''}{what}, {seconds:.0f} s"
         rate = since / seconds if seconds > 1 else 0.0
+        self._estimated = self._estimated or rate > 0
         left = max((total - done) / rate, now - self._last_advance) if rate else 0.0
         return f"{done}/{total} {what}" + (f", {rate:.3g}/s, {left:.0f} s left" if rate else "")
 
@@ -109,6 +111,10 @@ class Progress:
                 description=what,
                 rate=f"{rate:.3g}/s" if rate else "",
             )
-        elif done == total or time.monotonic() - self._last > _SECONDS_BETWEEN_LINES:
+        elif (
+            done == total
+            or time.monotonic() - self._last > _SECONDS_BETWEEN_LINES
+            or (rate and not self._estimated and seconds > _FIRST_LINE_S)
+        ):
             self._last = time.monotonic()
             say(f"{done}/{total} {what}" if done == total else self._line())

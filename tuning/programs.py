@@ -63,6 +63,7 @@ _SHARED = SOLVERS | {  # schedules on disk
 }
 _SIZE_CLASSES = (16 << 10, 1 << 20, 64 << 20)
 _ELEMENT_BYTES = 4
+_MOST_PASSES = 65536  # that MSCCL's kernel numbers, as the verifier knows
 _MOST_MEMORY = 1 << 24  # chunks of all ranks together; the verifier takes four times as many
 _LL128_CAPABILITIES = (70, 80, 90, 100, 120)
 _T = TypeVar("_T")
@@ -148,8 +149,10 @@ class ProgramCache:
         self._numbers: dict[tuple[object, ...], int] = {}
         self._lowered = _Memo[Program]()
         self._replicated = _Memo[Program]()
+        self._programs = _Memo[Program]()
         self._verified = _Memo[VerifiedProgram]()
-        self._texts: dict[tuple[object, ...], tuple[str, int]] = {}  # checksums and bytes
+        self._safe: dict[tuple[object, ...], int] = {}
+        self._texts: dict[Program, tuple[str, int]] = {}  # checksums and bytes
         self._files: dict[Program, ProgramFile] = {}
 
     def choices(self, sketches: Sequence[Sketch], nbytes: int) -> dict[ScheduleChoice, Channels]:
@@ -348,19 +351,41 @@ class ProgramCache:
             channels = 1
         copies = numbered.number, placement, channels
 
-        def verify() -> VerifiedProgram:
+        def make() -> Program:
             base = self._lower(numbered, placement)
             bare = self._replicated.get(copies, lambda: replicate(base, channels))
-            program = bare.replace(protocol=protocol, min_bytes=0, max_bytes=1)
+            return bare.replace(protocol=protocol, min_bytes=0, max_bytes=1)
+
+        def verify() -> VerifiedProgram:
+            program = self._programs.get((*copies, protocol), make)
             if channels == 1:
-                return self._proven(program, size, (*copies, protocol))
+                return self._proven(program, size, copies)
             one = self.program(sketch, choice, nbytes, protocol, 1, size, placement)
             copied = one.copies(program, channels)
             if self._keeps_limits(copied, one):
                 return copied
-            return self._proven(program, size, (*copies, protocol))
+            return self._proven(program, size, copies)
 
         return self._verified.get((*copies, protocol, size), verify)
+
+    def _safe_bytes(self, program: Program, buffer_bytes: int, copies: tuple[object, ...]) -> int:
+        """The largest safe size; 0: every size. Equal ``copies`` are proven once if that is 0.
+
+        Protocols and buffers only say in how many parts transfers are cut, and into how many
+        passes a call.
+        """
+        dialect, root = self.dialect, self.collective.root
+        default = default_buffer_bytes(program.protocol, dialect)
+        if copies not in self._safe:
+            self._safe[copies] = max_safe_bytes(program, dialect, root, default)
+            if buffer_bytes == default:
+                return self._safe[copies]
+        if self._safe[copies] > 0:
+            return max_safe_bytes(program, dialect, root, buffer_bytes)
+        if buffer_bytes == default:
+            return 0
+        slice_bytes = Knobs(program.protocol, buffer_bytes=buffer_bytes).slice_bytes
+        return slice_bytes * _MOST_PASSES * program.nchunks
 
     def file(self, program: Program, dialect: str, root: int) -> ProgramFile:
         """Return the file of one of these programs, proven once (`program_file`)."""
@@ -381,17 +406,16 @@ class ProgramCache:
         )
 
     def _proven(
-        self, program: Program, buffer_bytes: int, key: tuple[object, ...]
+        self, program: Program, buffer_bytes: int, copies: tuple[object, ...]
     ) -> VerifiedProgram:
-        """The program with the size up to which it is safe; its text is kept by ``key``."""
         try:
-            safe = max_safe_bytes(program, self.dialect, self.collective.root, buffer_bytes)
-            if key not in self._texts:
+            safe = self._safe_bytes(program, buffer_bytes, copies)
+            if program not in self._texts:
                 text = xml_text(program, self.dialect, compact=self.dialect == "executor").encode()
-                self._texts[key] = hashlib.sha256(text).hexdigest(), len(text)
+                self._texts[program] = hashlib.sha256(text).hexdigest(), len(text)
         except InputError as error:
             raise Infeasible(str(error)) from None
-        return VerifiedProgram(program, safe, *self._texts[key])
+        return VerifiedProgram(program, safe, *self._texts[program])
 
 
 def sketches_by_name(

@@ -24,7 +24,8 @@ _STEP = 4  # from one size of the part to the next
 _SHARE_S = 1 / 3  # of a time limit, for the part
 _NEIGHBOURS = 4  # points of each of the two
 # Of a budget, for every second size and for the rest: farther from those searched, more is new.
-_FINE_SHARES = (0.6, 0.3)
+_FINE_SHARE, _LAST_SHARE = 0.6, 0.3
+_MOST_FACTOR = 257  # between sizes that are searched first, a bit over as many
 _FEWEST = 8  # evaluations of a task, where its budget has as many
 
 
@@ -102,30 +103,33 @@ def part_tasks(
 
 
 def levels(tasks: Sequence[tuple[str, int, int]]) -> list[list[tuple[str, int, int]]]:
-    """Return the tasks in three parts: each nominates what is tried at the sizes of the next.
+    """Return the tasks in parts: each nominates what is tried at the sizes of the next.
 
-    Of a collective's sizes every fourth and the last, then every second, then the rest.
+    Of a collective's sizes every eighth and the last, then every fourth, every second, the rest;
+    where eight take more than a factor of 256, every fourth first.
 
-    >>> tasks = [("allgather", 1 << power, 100) for power in range(10, 16)]
+    >>> tasks = [("allgather", 1 << power, 100) for power in range(10, 21)]
     >>> [[nbytes >> 10 for _, nbytes, _ in level] for level in levels(tasks)]
-    [[1, 16, 32], [4], [2, 8]]
+    [[1, 256, 1024], [16], [4, 64], [2, 8, 32, 128, 512]]
     """
-    parts: list[list[tuple[str, int, int]]] = [[], [], []]
+    parts: list[list[tuple[str, int, int]]] = [[], [], [], []]
     for name in dict.fromkeys(name for name, _, _ in tasks):
         of = [task for task in tasks if task[0] == name]
+        factor = (of[-1][1] / of[0][1]) ** (8 / max(len(of) - 1, 1))  # that eight sizes take
         for place, task in enumerate(of):
             last = place == len(of) - 1
-            parts[0 if last or place % 4 == 0 else 1 if place % 2 == 0 else 2].append(task)
-    return parts
+            level = 0 if last or place % 8 == 0 else 4 - (place & -place).bit_length()
+            parts[0 if level == 1 and factor > _MOST_FACTOR else level].append(task)
+    return [part for part in parts if part]
 
 
-def fine_budget(budget: int, level: int) -> int:
+def fine_budget(budget: int, *, last: bool) -> int:
     """Return the evaluations of a task of `levels` after the first, of ``budget``.
 
-    >>> fine_budget(100, 1), fine_budget(100, 2), fine_budget(10, 2)
+    >>> fine_budget(100, last=False), fine_budget(100, last=True), fine_budget(10, last=True)
     (60, 30, 8)
     """
-    return min(budget, max(int(budget * _FINE_SHARES[level - 1]), _FEWEST))
+    return min(budget, max(int(budget * (_LAST_SHARE if last else _FINE_SHARE)), _FEWEST))
 
 
 def part_budget(budget: int, ranks: int = 0) -> int:

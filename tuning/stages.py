@@ -77,8 +77,8 @@ class Stages:
             ]
             weight = max(ranks // part.topology.ranks, 1)
         fine = [
-            [(name, n, fine_budget(budget, number)) for name, n, budget in level]
-            for number, level in enumerate(fine, start=1)
+            [(name, n, fine_budget(budget, last=level is fine[-1])) for name, n, budget in level]
+            for level in fine
         ]
         self._total = _budget(nominees) + weight * sum(map(_budget, [coarse, *fine]))
         if part is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -90,16 +91,20 @@ class Work:
     ) -> None:
         """Search the tasks that no other process does, until all are complete."""
         states = queue.states()
-        while any(not state.complete for state in states.values()):
-            claim = queue.claim()
-            if claim is None:
-                report_states(states, progress)
-                time.sleep(_POLL_S)
-            else:
-                with queue.working(claim, studies.mark.path):
-                    result = self.search_task(claim, studies, states, progress, deadline)
-                queue.complete(claim, msgspec.json.encode(result), claim.best_us)
-            states = queue.states()
+        try:
+            while any(not state.complete for state in states.values()):
+                claim = queue.claim()
+                if claim is None:
+                    report_states(states, progress)
+                    time.sleep(_POLL_S)
+                else:
+                    with queue.working(claim, studies.mark.path):
+                        result = self.search_task(claim, studies, states, progress, deadline)
+                    queue.complete(claim, msgspec.json.encode(result), claim.best_us)
+                    gc.freeze()  # what is kept is kept to the end: collections need not walk it
+                states = queue.states()
+        finally:
+            gc.unfreeze()
 
     def search_task(
         self,

@@ -20,7 +20,7 @@ from tuccl.topology import Topology
 CHANNELS = (1, 2, 4, 8, 16, 32)
 _CLOSE = 2.0  # times as long as the fastest: other numbers of channels are worth a try
 _SLOWER = 1.2  # times as long at fewer bytes: no longer worth a try
-_FEW_RANKS = 64  # of more, whose runs take seconds to simulate, that of the fastest alone
+_FEW_RANKS = 32  # of more, whose runs take seconds to simulate, that of the fastest alone
 _Key = tuple[Collective, int, NcclChoice, int]  # the call, its bytes, the choice, repeats
 _TIMINGS: WeakKeyDictionary[Executor, dict[_Key, Timing]] = WeakKeyDictionary()  # without noise
 
@@ -123,13 +123,14 @@ def nccl_timings(
     """
     if call.name not in ALGORITHMS:
         return []
-    many = executor.deterministic and topology.ranks > _FEW_RANKS
-    own_us = _us(time_nccl(executor, topology, call, nbytes, version=version)) if many else math.inf
+    own_us = math.inf
+    if executor.deterministic:
+        own_us = _us(time_nccl(executor, topology, call, nbytes, version=version))
 
     def timed(knobs: NcclKnobs) -> list[TimedProgram]:
         try:
             choice = _choice(executor, topology, call, nbytes, knobs, version)
-            if many and _known_us(executor, call, nbytes, choice) > _SLOWER * own_us:
+            if _known_us(executor, call, nbytes, choice) > _SLOWER * own_us:
                 return []
             return [time_nccl(executor, topology, call, nbytes, knobs, version=version)]
         except (Infeasible, InputError):

@@ -46,11 +46,17 @@ class ProgramFile(msgspec.Struct, frozen=True, dict=True):
         """Checksum of the bytes."""
         return hashlib.sha256(self.content).hexdigest()
 
+    @cached_property
+    def _safe(self) -> dict[int, int]:
+        default = default_buffer_bytes(self.program.protocol, self.dialect)
+        return {default: self.max_safe_bytes}
+
     def max_safe_at(self, buffer_bytes: int) -> int:
         """Return the largest size in bytes that is safe with a buffer; 0 is every size."""
-        if buffer_bytes == default_buffer_bytes(self.program.protocol, self.dialect):
-            return self.max_safe_bytes
-        return max_safe_bytes(self.program, self.dialect, self.root, buffer_bytes)
+        if buffer_bytes not in self._safe:
+            safe = max_safe_bytes(self.program, self.dialect, self.root, buffer_bytes)
+            self._safe[buffer_bytes] = safe
+        return self._safe[buffer_bytes]
 
 
 def program_dialect(dialect: str) -> str:

@@ -152,10 +152,39 @@ Outcome Run<kRecorded>::end() {
 }
 
 template <bool kRecorded>
+Outcome Run<kRecorded>::end_by(double us) {
+  most_us_ = us;
+  events(std::numeric_limits<std::int64_t>::max());
+  if (open_blocks_ == 0 || clock_.next() == kUnlimited) return end();
+  Outcome out{std::max(clock_.next(), last_event_ / std::max(done(), 1e-9)), {}, {}};
+  out.calls_us.assign(calls_.size(), out.time_us);
+  for (std::size_t r = 0; r < clock_.nic_last.size(); ++r)
+    out.busy_us.push_back(clock_.sharing.busy_us(static_cast<int>(r), last_event_));
+  return out;
+}
+
+/// The part of all transfers that is done.
+template <bool kRecorded>
+double Run<kRecorded>::done() const {
+  double done = 0, all = 0;
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    const Block& b = graph_.blocks[i];
+    const BlockState& s = blocks_[i];
+    const double each = b.stands_for * double(b.last - b.first);
+    const auto total = static_cast<double>(calls_[b.call].total);
+    all += each * total;
+    done += s.stage == Stage::kDone
+                ? each * total
+                : each * static_cast<double>(s.pass) + b.stands_for * double(s.at - b.first);
+  }
+  return done / all;
+}
+
+template <bool kRecorded>
 void Run<kRecorded>::events(std::int64_t pass) {
   while (foremost_ < pass && (open_blocks_ > 0 || (plans_ && plans_->is_open()))) {
     const double now = clock_.next();
-    if (now == kUnlimited) return;
+    if (now == kUnlimited || now > most_us_) return;
     last_event_ = now;
     const double moment = now * kSameMoment;
     while (true) {

@@ -70,6 +70,10 @@ class Run {
   bool advance_to(std::int64_t pass);
   Outcome end();
 
+  /// The same, but a run of calls that begin together is left where it takes longer than `us`, with
+  /// about the time that it takes if the rest goes as fast.
+  Outcome end_by(double us);
+
   /// Lets calls of plans share its clock: whole runs alone, of a graph that has their flows.
   void run_beside(PlanCalls& plans, int first_bundle);
 
@@ -138,6 +142,7 @@ class Run {
   void pull(int block, const Timestamps& edge);
   void run_transfer(int free_block);
   void finish_free();
+  double done() const;
   bool take(Timestamps& timestamps, double& now);
   void push(Timestamps& timestamps, double time, int reader);
   void proxy(int connection);
@@ -174,6 +179,7 @@ class Run {
   int open_blocks_ = 0;      ///< Not done, or with turns to make, but for free ones.
   bool repeating_ = false;   ///< Some call repeats.
   double last_event_ = 0;
+  double most_us_ = kUnlimited;  ///< It is left where it takes longer.
   PlanCalls* plans_ = nullptr;
 };
 

@@ -93,6 +93,8 @@ namespace {
 /// How far the whole time may be off, as a part of it, because paces (us a pass)
 /// differ.
 constexpr double kTolerance = 2.5e-4;
+/// Passes that are soon walked: copies that are ended early would cost as much.
+constexpr std::int64_t kFewPasses = 4;
 /// A pipeline that is filling can look steady for long: it is watched for so
 /// many passes or slices, whichever is less.
 constexpr std::int64_t kWatchedPasses = 64;
@@ -121,7 +123,7 @@ class Simulation {
 
   sim::Outcome whole() {
     run_.begin(all_passes_);
-    return finished(run_);
+    return finished(run_, kUnlimited);
   }
 
   /// Whether all calls have as many passes and begin together, which `extrapolated` wants.
@@ -142,8 +144,9 @@ class Simulation {
   /// part, which nothing can beat, else thrice (a pipeline that is still filling
   /// can look steady for a while).
   sim::Outcome extrapolated() {
-    bound_ = sim::least_pace(whole_, passes_.slice);
     run_.begin(all_passes_);
+    if (passes_.full <= kFewPasses) return finished(run_, exact_to_us_);
+    bound_ = sim::least_pace(whole_, passes_.slice);
     std::int64_t ready = 0;  // a copy may be as dear as all that came before it
     for (std::int64_t pass = 1; run_.advance_to(pass);) {
       const std::int64_t n = run_.foremost() + 1;
@@ -163,7 +166,7 @@ class Simulation {
       steady = settles || !paced || spent_ + run_.cost() < kMostCost;
       if (settles || !steady) return at_rate_since(near(samples_.back().passes / 2));
     }
-    return finished(run_);
+    return finished(run_, exact_to_us_);
   }
 
   std::int64_t events = 0;
@@ -253,9 +256,10 @@ class Simulation {
     return out;
   }
 
-  sim::Outcome finished(sim::Run<false>& run) {
-    sim::Outcome out = run.end();
+  sim::Outcome finished(sim::Run<false>& run, double most_us) {
+    sim::Outcome out = run.end_by(most_us);
     events += run.events();
+    skipped = skipped || out.time_us > most_us;
     return out;
   }
 
