@@ -21,7 +21,8 @@ CHANNELS = (1, 2, 4, 8, 16, 32)
 _CLOSE = 2.0  # times as long as the fastest: other numbers of channels are worth a try
 _SLOWER = 1.2  # times as long at fewer bytes: no longer worth a try
 _FEW_RANKS = 32  # of more, whose runs take seconds to simulate, that of the fastest alone
-_Key = tuple[Collective, int, NcclChoice, int]  # the call, its bytes, the choice, repeats
+# The call, its bytes, the choice, repeats, and whether the time is exact.
+_Key = tuple[Collective, int, NcclChoice, int, bool]
 _TIMINGS: WeakKeyDictionary[Executor, dict[_Key, Timing]] = WeakKeyDictionary()  # without noise
 
 
@@ -81,8 +82,9 @@ def time_nccl(
     *,
     repeats: int = 1,
     version: str = NCCL_VERSION,
+    best_us: float = math.inf,
 ) -> TimedProgram:
-    """Return the time of NCCL with ``knobs``, None: its own choice.
+    """Return the time of NCCL with ``knobs``, None: its own choice; over ``best_us`` maybe roughly.
 
     On nccl-tests NCCL itself runs, elsewhere what ``version`` would run, as a program; NVLS only in
     the simulator, since no program moves data so.
@@ -97,12 +99,21 @@ def time_nccl(
         own = ConfiguredProgram(collective_stub(call), Knobs(), loop, name)
         return own.timed(own.on(executor, nbytes, root=call.root, repeats=repeats), sms, knobs)
     choice = _choice(executor, topology, call, nbytes, knobs, version)
-    ran, key = nccl_call(topology, call, nbytes, choice), (call, nbytes, choice, repeats)
+    ran = nccl_call(topology, call, nbytes, choice)
+    key = call, nbytes, choice, repeats, math.isinf(best_us)
     known: dict[_Key, Timing] = {}
     if executor.deterministic and executor.topology is topology:
         known = _TIMINGS.setdefault(executor, known)
     if key not in known:
-        known[key] = ran.on(executor.of_defaults, nbytes, root=call.root, repeats=repeats)
+        known[key] = executor.of_defaults.time_against(
+            best_us,
+            ran.program,
+            ran.knobs,
+            nbytes,
+            root=call.root,
+            repeats=repeats,
+            loop=ran.loop,
+        )
     # NCCL's kernels run one thread block a channel.
     return ran.timed(known[key], choice.channels, knobs)
 
@@ -132,7 +143,10 @@ def nccl_timings(
             choice = _choice(executor, topology, call, nbytes, knobs, version)
             if _known_us(executor, call, nbytes, choice) > _SLOWER * own_us:
                 return []
-            return [time_nccl(executor, topology, call, nbytes, knobs, version=version)]
+            own = time_nccl(
+                executor, topology, call, nbytes, knobs, version=version, best_us=own_us
+            )
+            return [own]
         except (Infeasible, InputError):
             return []
 
@@ -180,7 +194,7 @@ def _known_us(executor: Executor, call: Collective, nbytes: int, choice: NcclCho
     return max(
         (
             timing.us
-            for (of, size, other, _), timing in _TIMINGS.get(executor, {}).items()
+            for (of, size, other, *_), timing in _TIMINGS.get(executor, {}).items()
             if (of, other.algorithm, other.protocol, other.channels) == (call, *wanted)
             and size <= nbytes
         ),

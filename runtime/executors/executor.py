@@ -263,9 +263,10 @@ class Executor(ABC):
         *,
         root: int = 0,
         repeats: int = 1,
+        loop: StepLoop = MSCCL_LOOP,
     ) -> Timing:
         """Return what ``time`` returns, or roughly that over `EXACT_TO` times ``best_us``."""
-        return self.time(program, knobs, nbytes, root=root, repeats=repeats)
+        return self.time(program, knobs, nbytes, root=root, repeats=repeats, loop=loop)
 
     def time_all(self, program: Program, calls: Sequence[Call], *, root: int = 0) -> list[float]:
         """Return the time in us of each of ``program``'s ``calls``, one repeat each.

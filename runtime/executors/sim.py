@@ -164,9 +164,10 @@ class SimExecutor(Executor):
         *,
         root: int = 0,
         repeats: int = 1,
+        loop: StepLoop = MSCCL_LOOP,
     ) -> Timing:
         """Return what ``time`` returns; over 1.25 times ``best_us`` a pace need not be settled."""
-        return self._timing(program, knobs, nbytes, repeats, MSCCL_LOOP, EXACT_TO * best_us)
+        return self._timing(program, knobs, nbytes, repeats, loop, EXACT_TO * best_us)
 
     def _timing(
         self,
