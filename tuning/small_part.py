@@ -105,21 +105,25 @@ def part_tasks(
 def levels(tasks: Sequence[tuple[str, int, int]]) -> list[list[tuple[str, int, int]]]:
     """Return the tasks in parts: each nominates what is tried at the sizes of the next.
 
-    Of a collective's sizes every eighth and the last, then every fourth, every second, the rest;
-    where eight take more than a factor of 256, every fourth first.
+    Of a collective's sizes every eighth, then every fourth and the last, every second, the rest.
+    Where eight take more than a factor of 256, every fourth is first; so is a last one that is
+    farther than that from one that is.
 
     >>> tasks = [("allgather", 1 << power, 100) for power in range(10, 21)]
     >>> [[nbytes >> 10 for _, nbytes, _ in level] for level in levels(tasks)]
-    [[1, 256, 1024], [16], [4, 64], [2, 8, 32, 128, 512]]
+    [[1, 256], [16, 1024], [4, 64], [2, 8, 32, 128, 512]]
     """
     parts: list[list[tuple[str, int, int]]] = [[], [], [], []]
     for name in dict.fromkeys(name for name, _, _ in tasks):
         of = [task for task in tasks if task[0] == name]
-        factor = (of[-1][1] / of[0][1]) ** (8 / max(len(of) - 1, 1))  # that eight sizes take
+        sizes = [nbytes for _, nbytes, _ in of]
+        last = len(of) - 1
+        step = 8 if (sizes[-1] / sizes[0]) ** (8 / max(last, 1)) < _MOST_FACTOR else 4
         for place, task in enumerate(of):
-            last = place == len(of) - 1
-            level = 0 if last or place % 8 == 0 else 4 - (place & -place).bit_length()
-            parts[0 if level == 1 and factor > _MOST_FACTOR else level].append(task)
+            level = 4 - (place % step & -(place % step)).bit_length() if place % step else 0
+            if place == last and level:
+                level = int(sizes[place] < _MOST_FACTOR * sizes[place // step * step])
+            parts[level].append(task)
     return [part for part in parts if part]
 
 
