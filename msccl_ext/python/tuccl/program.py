@@ -21,6 +21,7 @@ from tuccl._native import (
     parse_xml,
     replicate,
     to_xml,
+    whole,
 )
 from tuccl.errors import InputError
 from tuccl.files import read_bounded, write_file
@@ -44,6 +45,7 @@ __all__ = [
     "replicate",
     "to_xml",
     "verify",
+    "whole",
     "write_program",
 ]
 
