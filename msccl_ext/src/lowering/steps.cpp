@@ -123,7 +123,7 @@ class Writer {
     step.has_dep = draft.publishes;
   }
 
-  /// Who receives, as the sender below the period sees it.
+  /// The receiver as the sender below the period sees it.
   int receiver_of(const Connection& c) const {
     return rotation_.rank(c.dst, -rotation_.beyond(c.src));
   }
