@@ -22,13 +22,19 @@ class Trace:
     4
     """
 
-    def __init__(self, collective: Collective, chunks_per_rank: int = 1, method: str = "") -> None:
-        """Start with the chunks where the collective's precondition has them."""
+    def __init__(
+        self, collective: Collective, chunks_per_rank: int = 1, method: str = "", period: int = 0
+    ) -> None:
+        """Start with the chunks where the collective's precondition has them.
+
+        With a ``period`` (see `Schedule`) what is written is of the chunks of the ranks below it.
+        """
         self.collective = collective
         self.chunks_per_rank = chunks_per_rank
         self.method = method
         self._transfers: list[Transfer] = []
-        self._scratch = [0] * collective.ranks
+        self._period = period
+        self._scratch = [0] * (period or collective.ranks)
         self._at: dict[tuple[int, int], Address] = {}
         self._outputs: dict[int, Address] = {}  # by offset: one for all ranks spares memory
         self._spare: dict[tuple[int, int], Address] = {}  # scratch that exchanges may use again
@@ -196,6 +202,7 @@ class Trace:
             chunks_per_rank=self.chunks_per_rank,
             outcome=outcome,
             hints=hints or LoweringHints(),
+            period=self._period,
         )
 
     def _held_at(self, chunk: int, rank: int) -> Address:
@@ -213,6 +220,7 @@ class Trace:
         return [address or self._new_slot(rank) for address in addresses]
 
     def _new_slot(self, rank: int) -> Address:
+        rank %= len(self._scratch)  # which gets, of other hosts' chunks, what `rank` gets
         self._scratch[rank] += 1
         return Address("s", self._scratch[rank] - 1)
 
@@ -263,6 +271,8 @@ class Trace:
         for rank in range(self.collective.ranks):
             sources, targets = [], []
             for offset, chunk in self.collective.outputs(rank, self.chunks_per_rank):
+                if self._period and chunk >= self._period * self.chunks_per_rank:
+                    continue
                 at = self._at.get((chunk, rank)) or self._held_at(chunk, rank)
                 if at[0] != "o" or at[1] != offset:
                     sources.append(at)

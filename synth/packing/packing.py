@@ -67,7 +67,10 @@ def packing(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
     forest = pack_forest(packer, collective, chunks_per_rank)
     machine = machine_of(problem.topology) if problem.topology else load_machine("plain")
     connections = plan_connections(packer, forest, machine)
-    trace = Trace(collective, chunks_per_rank, "packing")
+    period = _period(packer, forest)
+    trace = Trace(collective, chunks_per_rank, "packing", period)
+    if period:
+        forest = forest.of_roots(period)
     for send, channel in _sends(packer, forest, connections):
         if send.reduce:
             trace.reduce(send.chunk, send.src, send.dst, channel, send.nchunks)
@@ -75,6 +78,17 @@ def packing(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
             trace.send(send.chunk, send.src, send.dst, channel, send.nchunks)
     shared = frozenset((channel, a, b, a) for channel, a, b in connections.shared)
     return trace.schedule(LoweringHints(split_send_recv=True, shared_threadblocks=shared))
+
+
+def _period(packer: TreePacker, forest: Forest) -> int:
+    """Return the ranks whose trees those of the others repeat, 0 if none do."""
+    rails = packer.rails() if forest.relay_group else None
+    if rails is None:
+        return 0
+    hosts, size = len(rails.members), len(rails.members[0])
+    in_order = [rank for host in rails.members for rank in host] == list(range(hosts * size))
+    turns = rails.relay_group
+    return turns * size if in_order and hosts % turns == 0 and turns < hosts else 0
 
 
 def _sends(packer: TreePacker, forest: Forest, connections: Connections) -> list[tuple[Send, int]]:

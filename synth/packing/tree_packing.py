@@ -59,6 +59,14 @@ class Forest:
         """Return the most messages that wait for each other."""
         return _height(self.reduction) + _height(self.broadcast)
 
+    def of_roots(self, end: int) -> Forest:
+        """Return the trees of the roots below ``end``, beside all flows."""
+        up, down = (
+            tuple(tree for tree in trees if tree.root < end)
+            for trees in (self.reduction, self.broadcast)
+        )
+        return replace(self, reduction=up, broadcast=down)
+
     def first_chunks(self, ranks: int) -> list[int]:
         """Return the number of the first chunk of each root."""
         chunks = Counter[int]()
