@@ -7,7 +7,7 @@ that can be compared and hashed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 
@@ -87,6 +87,25 @@ class Network:
             self.rates,
             self.names,
         )
+
+    def of_period(self, period: int) -> Network:
+        """Return the network of the pairs that end below ``period``, whose routes others repeat.
+
+        The first of the resources that are alike stands for all of them.
+        """
+        ranks = self.ranks
+        first = list(range(len(self.rates)))
+        below = [n for n, (_, dst) in enumerate(self.pairs) if dst < period]
+        for n in below:
+            src, dst = self.pairs[n]
+            further = (((src + by) % ranks, dst + by) for by in range(0, ranks, period))
+            routes = [self.routes[self.index[pair]] for pair in further if pair in self.index]
+            for alike in zip(*routes, strict=False):
+                for resource in alike:
+                    first[resource] = min(alike)
+        network = self.over(below)
+        routes_of_first = tuple(tuple(first[r] for r in route) for route in network.routes)
+        return replace(network, routes=routes_of_first)
 
     def subnetwork(self, ranks: Sequence[int]) -> Network:
         """Return the network of the pairs among `ranks`, which are numbered anew, as one host."""

@@ -67,7 +67,7 @@ def packing(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
     forest = pack_forest(packer, collective, chunks_per_rank)
     machine = machine_of(problem.topology) if problem.topology else load_machine("plain")
     connections = plan_connections(packer, forest, machine)
-    period = _period(packer, forest)
+    period = period_of(packer, forest)
     trace = Trace(collective, chunks_per_rank, "packing", period)
     if period:
         forest = forest.of_roots(period)
@@ -80,7 +80,7 @@ def packing(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
     return trace.schedule(LoweringHints(split_send_recv=True, shared_threadblocks=shared))
 
 
-def _period(packer: TreePacker, forest: Forest) -> int:
+def period_of(packer: TreePacker, forest: Forest) -> int:
     """Return the ranks whose trees those of the others repeat, 0 if none do."""
     rails = packer.rails() if forest.relay_group else None
     if rails is None:

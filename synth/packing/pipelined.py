@@ -10,9 +10,14 @@ from tuccl.sketches.sketch import Sketch
 from tuccl.synth.model.collective import Collective
 from tuccl.synth.model.problem import DEFAULT_OPTIONS, Options, Problem
 from tuccl.synth.model.schedule import LoweringHints, Schedule
-from tuccl.synth.model.send import list_schedule
+from tuccl.synth.model.send import Send, list_schedule
 from tuccl.synth.model.trace import Trace
-from tuccl.synth.packing.packing import PACKING_COLLECTIVES, packing_chunks, tree_packer
+from tuccl.synth.packing.packing import (
+    PACKING_COLLECTIVES,
+    packing_chunks,
+    period_of,
+    tree_packer,
+)
 from tuccl.synth.packing.tree_packing import pack_forest
 from tuccl.synth.packing.tree_sends import chained_sends
 from tuccl.topology import Topology
@@ -40,14 +45,21 @@ def pipelined(problem: Problem, options: Options = DEFAULT_OPTIONS) -> Schedule:
     packed = _packed(collective, sketch, topology)
     pieces = chunks_per_rank // packed if chunks_per_rank % packed == 0 else 1
     forest = pack_forest(packer, collective, chunks_per_rank // pieces)
+    period = period_of(packer, forest)
+    if period:
+        forest = forest.of_roots(period)
     first_chunks = [chunk * pieces for chunk in forest.first_chunks(collective.ranks)]
     up, down = (
         [tree._replace(weight=tree.weight * pieces) for tree in trees]
         for trees in (forest.reduction, forest.broadcast)
     )
     sends = chained_sends(up, down, first_chunks)
-    trace = Trace(collective, chunks_per_rank, "pipelined")
-    for number in list_schedule(packer.network, sends, problem.chunk_bytes):
+    network, alike = packer.network, sends
+    if period:
+        network = network.of_period(period)
+        alike = [_below(send, period, collective.ranks) for send in sends]
+    trace = Trace(collective, chunks_per_rank, "pipelined", period)
+    for number in list_schedule(network, alike, problem.chunk_bytes):
         send = sends[number]
         if send.reduce:
             trace.reduce(send.chunk, send.src, send.dst)
@@ -70,6 +82,12 @@ def pipelined_chunks(
     enough = min(most, max(1, _MOST_MESSAGES // messages))
     tried = {1, 2, packed, *(packed * pieces for pieces in _PIECES)}
     return tuple(n for n in sorted(tried) if n <= enough)
+
+
+def _below(send: Send, period: int, ranks: int) -> Send:
+    """Return the send to a rank below ``period`` that ``send`` repeats."""
+    by = send.dst - send.dst % period
+    return send._replace(src=(send.src - by) % ranks, dst=send.dst - by)
 
 
 def _packed(collective: Collective, sketch: Sketch, topology: Topology | None) -> int:
