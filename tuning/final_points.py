@@ -77,8 +77,9 @@ def single_placement_programs(
                 program = evaluate.program(point, placement).program
             except Infeasible:
                 continue
-            claims = {"in_place": program.in_place, "out_of_place": program.out_of_place}
-            if program != general.replace(**claims):
+            if program != general.replace(
+                in_place=program.in_place, out_of_place=program.out_of_place
+            ):
                 programs.append((point, program))
     return programs
 

@@ -63,7 +63,6 @@ _SHARED = SOLVERS | {  # schedules on disk
 }
 _SIZE_CLASSES = (16 << 10, 1 << 20, 64 << 20)
 _ELEMENT_BYTES = 4
-_MOST_PASSES = 65536  # that MSCCL's kernel numbers, as the verifier knows
 _MOST_MEMORY = 1 << 24  # chunks of all ranks together; the verifier takes four times as many
 _LL128_CAPABILITIES = (70, 80, 90, 100, 120)
 _T = TypeVar("_T")
@@ -151,7 +150,8 @@ class ProgramCache:
         self._replicated = _Memo[Program]()
         self._programs = _Memo[Program]()
         self._verified = _Memo[VerifiedProgram]()
-        self._safe: dict[tuple[object, ...], int] = {}
+        self._safe: dict[tuple[object, ...], int] = {}  # by copies: bytes, with a usual buffer
+        self._passes: dict[tuple[object, ...], int] = {}  # by copies, with another; 0: any number
         self._texts: dict[Program, tuple[str, int]] = {}  # checksums and bytes
         self._files: dict[Program, ProgramFile] = {}
 
@@ -369,10 +369,10 @@ class ProgramCache:
         return self._verified.get((*copies, protocol, size), verify)
 
     def _safe_bytes(self, program: Program, buffer_bytes: int, copies: tuple[object, ...]) -> int:
-        """The largest safe size; 0: every size. Equal ``copies`` are proven once if that is 0.
+        """The largest safe size; 0: every size.
 
-        Protocols and buffers only say in how many parts transfers are cut, and into how many
-        passes a call.
+        Protocols and buffers only say in how many parts transfers are cut, and into how many passes
+        a call: what may be cut in any is proven for one of each kind.
         """
         dialect, root = self.dialect, self.collective.root
         default = default_buffer_bytes(program.protocol, dialect)
@@ -384,8 +384,12 @@ class ProgramCache:
             return max_safe_bytes(program, dialect, root, buffer_bytes)
         if buffer_bytes == default:
             return 0
-        slice_bytes = Knobs(program.protocol, buffer_bytes=buffer_bytes).slice_bytes
-        return slice_bytes * _MOST_PASSES * program.nchunks
+        knobs = Knobs(program.protocol, buffer_bytes=buffer_bytes)
+        pass_bytes = knobs.slice_bytes * program.nchunks
+        if copies not in self._passes:
+            safe = max_safe_bytes(program, dialect, root, buffer_bytes)
+            self._passes[copies] = safe // pass_bytes
+        return self._passes[copies] * pass_bytes
 
     def file(self, program: Program, dialect: str, root: int) -> ProgramFile:
         """Return the file of one of these programs, proven once (`program_file`)."""
