@@ -40,9 +40,12 @@ def lower(
     limits = limits_of(dialect, schedule.collective.ranks)
     if instances < 1:
         raise InputError(f"{instances} instances: expected at least 1")
-    transfers = schedule.native
-    modes = _modes(schedule, transfers, placement)
-    lowered = transfers.lower(instances, limits, [at for at in (False, True) if modes[at]])
+    modes = _modes(schedule, schedule.native, placement)
+    placements = [at for at in (False, True) if modes[at]]
+    lowered = schedule.native.lower(instances, limits, placements)
+    if isinstance(lowered, Excess) and lowered.limit == "steps" and schedule.period:
+        # Chunks that repeat each other cannot be dealt out to channels.
+        lowered = schedule.whole().native.lower(instances, limits, placements)
     if isinstance(lowered, Excess):
         raise Infeasible(_refusal(schedule, instances, lowered))
     program = lowered.replace(

@@ -86,6 +86,26 @@ void check(Collective collective, const std::vector<std::vector<int>>& orders, i
   if (root < 0 || root >= ranks) throw InputError("root " + std::to_string(root) + ": no rank");
 }
 
+/// The fewest ranks by which all orders repeat: who comes after rank r + n is n further than who
+/// comes after rank r. 0 if none but all.
+int period_of(const std::vector<std::vector<int>>& orders) {
+  const int ranks = static_cast<int>(orders[0].size());
+  std::vector<std::vector<int>> next(orders.size(), std::vector<int>(ranks));
+  for (std::size_t channel = 0; channel < orders.size(); ++channel)
+    for (int at = 0; at < ranks; ++at)
+      next[channel][orders[channel][at]] = orders[channel][(at + 1) % ranks];
+  const auto repeats = [&](int period) {
+    return std::all_of(next.begin(), next.end(), [&](const std::vector<int>& after) {
+      for (int rank = 0; rank < ranks; ++rank)
+        if (after[(rank + period) % ranks] != (after[rank] + period) % ranks) return false;
+      return true;
+    });
+  };
+  for (int period = 1; period < ranks; ++period)
+    if (ranks % period == 0 && repeats(period)) return period;
+  return 0;
+}
+
 }  // namespace
 
 Program ring_program(Collective collective, const std::vector<std::vector<int>>& orders, int root) {
@@ -100,7 +120,9 @@ Program ring_program(Collective collective, const std::vector<std::vector<int>>&
   program.nchannels = channels;
   program.nchunks = line ? channels : ranks * channels;
   program.in_place = program.out_of_place = true;
-  for (int rank = 0; rank < ranks; ++rank) {
+  program.period = line ? 0 : period_of(orders);
+  const int written = program.period > 0 ? program.period : ranks;
+  for (int rank = 0; rank < written; ++rank) {
     const ChunkCounts counts = chunk_counts(collective, program.nchunks, ranks, rank, root);
     program.gpus.push_back({rank, counts.input, counts.output, 0, {}});
   }
@@ -108,6 +130,7 @@ Program ring_program(Collective collective, const std::vector<std::vector<int>>&
     const std::vector<int>& order = orders[channel];
     const int end = static_cast<int>(std::find(order.begin(), order.end(), root) - order.begin());
     for (int position = 0; position < ranks; ++position) {
+      if (order[position] >= written) continue;
       const Ring ring(program, order, channel, position);
       ThreadBlock block{channel, ring.before(-1), ring.before(1), channel, {}};
       if (line) {
