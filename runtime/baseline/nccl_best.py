@@ -128,7 +128,7 @@ def nccl_timings(
     """Return the times of NCCL's own algorithms with a user's knobs, the fastest first.
 
     Each algorithm and protocol runs with NCCL's own channels; where times have no noise the faster
-    ones (of more than 64 ranks the fastest) also with more and with fewer of ``CHANNELS``, as long
+    ones (of more than 32 ranks the fastest) also with more and with fewer of ``CHANNELS``, as long
     as that is faster. What takes longer for fewer bytes than NCCL's own choice for these does not
     run there. Empty for collectives that NCCL does by grouped sends, which no tuner steers.
     """
