@@ -127,8 +127,7 @@ class WholeFile {
     std::string head(1024, '\0');
     std::ifstream(path, std::ios::binary).read(head.data(), std::ssize(head));
     if (head.find(kOfPeriod) == std::string::npos) return;
-    const std::string text =
-        to_xml(parse_xml(file_text(path), path), Dialect::kExecutor, false);
+    const std::string text = to_xml(parse_xml(file_text(path), path), Dialect::kExecutor, false);
     memory_ = select::Descriptor(memfd_create("tuccl-program", MFD_CLOEXEC));
     const std::string there = "/proc/self/fd/" + std::to_string(memory_.get());
     if (!(std::ofstream(there, std::ios::binary) << text).flush())

@@ -276,9 +276,9 @@ void files_of_a_period_are_loaded_with_all_ranks() {
   const std::string ring{std::istreambuf_iterator<char>(file), {}};
   for (const std::string& text : {ring, ring.substr(0, ring.size() / 2)}) {
     const bool cut = text != ring;
-    const Folder folder(with_checksum(header(1) +
-                                      entry_line("allreduce any plain any -", "1024 65536", 2) +
-                                      program_line("ring", 0, text, 5, "4 1 1 0") + default_line(9)));
+    const Folder folder(
+        with_checksum(header(1) + entry_line("allreduce any plain any -", "1024 65536", 2) +
+                      program_line("ring", 0, text, 5, "4 1 1 0") + default_line(9)));
     folder.write("algorithms/p0.xml", text);
     const SchedulerHost host(TUCCL_SCHEDULER);
     fake_runtime().most_gpus = 0;

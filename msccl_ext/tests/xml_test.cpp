@@ -2,9 +2,9 @@
 #include "tuccl/xml.h"
 
 #include <cassert>
+#include <cstdio>
 #include <fstream>
 #include <iterator>
-#include <cstdio>
 #include <string>
 
 #include "tuccl/error.h"

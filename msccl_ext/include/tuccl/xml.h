@@ -15,8 +15,8 @@ inline constexpr std::string_view kOfPeriod = "_of_period";
 
 /// Reads MSCCL XML as the runtimes' own reader does (docs/reference/msccl.md), and
 /// refuses what that reader would refuse, crash on or silently misread. With `rank`, thread blocks
-/// of other ranks keep their peers and channel and no steps, of which the tags alone are read; those
-/// of a period keep all.
+/// of other ranks keep their peers and channel and no steps, of which the tags alone are read;
+/// those of a period keep all.
 ///
 /// Throws InputError: "PATH:LINE: what, what was expected".
 Program parse_xml(std::string_view text, std::string_view path = "<string>",

@@ -73,8 +73,8 @@ void bind_lowering(nb::module_& m) {
           [](Schedule* self, const std::vector<lowering::Row>& rows, Collective collective,
              int root, int ranks, int nchunks, int chunks_per_rank, std::vector<int> scratch,
              bool split_send_recv, bool sends_first,
-             const std::vector<std::tuple<int, int, int, int>>& shared,
-             std::pair<int, int> groups, int period) {
+             const std::vector<std::tuple<int, int, int, int>>& shared, std::pair<int, int> groups,
+             int period) {
             new (self) Schedule{collective,
                                 root,
                                 ranks,

@@ -130,9 +130,8 @@ void bind_programs(nb::module_& m) {
       },
       "collective"_a, "nchunks"_a, "ngpus"_a, "rank"_a, "root"_a = 0,
       "Chunks of the send and the receive buffer of `rank`.");
-  m.def(
-      "whole", &whole, "program"_a, "only"_a = nb::none(),
-      "The same program, written for all its ranks; with `only`, no other rank has steps.");
+  m.def("whole", &whole, "program"_a, "only"_a = nb::none(),
+        "The same program, written for all its ranks; with `only`, no other rank has steps.");
   m.def("replicate", &replicate, "program"_a, "instances"_a,
         "`instances` copies of `program` side by side, each on channels of its own and with a part "
         "of every chunk. Raises InputError where `instances` is below 1 or above 1024.");

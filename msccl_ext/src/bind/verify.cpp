@@ -39,7 +39,8 @@ void bind_xml(nb::module_& m) {
       },
       "program"_a, "dialect"_a = "executor", "compact"_a = nb::none(),
       "MSCCL XML that `dialect` loads without a warning; InputError where it has no word for "
-      "something. With `compact` only the ranks of a program's period, for tuccl's executors; None: "
+      "something. With `compact` only the ranks of a program's period, for tuccl's executors; "
+      "None: "
       "where MSCCL does not read as many as there are.");
 }
 

@@ -40,8 +40,8 @@ std::string misfit_of(const Schedule& schedule) {
            " apart: expected 1 or more";
   const bool periodic = schedule.period != 0;
   if (periodic &&
-      (schedule.groups.size != 0 || !is_legal_period(schedule.collective, schedule.nchunks,
-                                                     schedule.ranks, schedule.period)))
+      (schedule.groups.size != 0 ||
+       !is_legal_period(schedule.collective, schedule.nchunks, schedule.ranks, schedule.period)))
     return "a period of " + std::to_string(schedule.period) + ": expected a divisor of " +
            std::to_string(schedule.ranks) + " ranks that are one group and have no root";
   if (static_cast<int>(scratch.size()) != schedule.written())
@@ -59,11 +59,11 @@ std::string misfit_of(const Schedule& schedule) {
   };
   for (std::size_t n = 0; n < schedule.transfers.size(); ++n) {
     const Transfer& t = schedule.transfers[n];
-    const bool ranked = std::min(t.src, t.dst) >= 0 && t.src < schedule.ranks &&
-                        t.dst < schedule.written();
+    const bool ranked =
+        std::min(t.src, t.dst) >= 0 && t.src < schedule.ranks && t.dst < schedule.written();
     if (!ranked || t.count < 1 || t.channel < 0 || t.channel >= kMostChannels ||
-        !inside(t.src - rotation.beyond(t.src), t.src_at, t.count) || !inside(t.dst, t.dst_at, t.count) ||
-        (t.reduce && !inside(t.dst, t.operand, t.count)))
+        !inside(t.src - rotation.beyond(t.src), t.src_at, t.count) ||
+        !inside(t.dst, t.dst_at, t.count) || (t.reduce && !inside(t.dst, t.operand, t.count)))
       return "transfer " + std::to_string(n) + " (" + std::to_string(t.src) + " to " +
              std::to_string(t.dst) + "): outside the ranks, their buffers or the channels";
   }

@@ -40,8 +40,7 @@ class Memory {
       if (t.reduce) {
         const Value operand = values_[cells_(t.dst, t.operand.shifted(k))];
         const bool adds = !operand.nothing() && operand.chunk == value.chunk;
-        const std::uint32_t both =
-            adds ? sets_.join(operand.ranks, value.ranks) : Value::kUnknown;
+        const std::uint32_t both = adds ? sets_.join(operand.ranks, value.ranks) : Value::kUnknown;
         if (both == Value::kUnknown) return "adds " + text(value) + " to " + text(operand);
         value.ranks = both;
       }
@@ -57,8 +56,8 @@ class Memory {
       const auto outputs = static_cast<int>(buffer_sizes(schedule_, rank)[1]);
       for (int offset = 0; offset < outputs; ++offset) {
         const Value value = values_[cells_(rank, {Buffer::kOutput, offset})];
-        const Value right = expected_output(schedule_.collective, schedule_.nchunks,
-                                            schedule_.root, rank, offset, sets_, schedule_.groups);
+        const Value right = expected_output(schedule_.collective, schedule_.nchunks, schedule_.root,
+                                            rank, offset, sets_, schedule_.groups);
         if (value != right)
           return "rank " + std::to_string(rank) + " ends with " + text(value) + " in output " +
                  std::to_string(offset) + ", not " + text(right);

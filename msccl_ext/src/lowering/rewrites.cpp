@@ -19,8 +19,8 @@ bool continues(const Rotation& rotation, const Transfer& first, const Transfer& 
          first.dst_at.shifted(first.count) == second.dst_at &&
          first.operand.shifted(first.count) == second.operand &&
          // Within a buffer, a local move may read what the one before it wrote.
-         (!first.local() || first.src_at.buffer != first.dst_at.buffer) &&
-         count <= kMostCount && keeps(first.src_at) && keeps(first.dst_at) && keeps(first.operand);
+         (!first.local() || first.src_at.buffer != first.dst_at.buffer) && count <= kMostCount &&
+         keeps(first.src_at) && keeps(first.dst_at) && keeps(first.operand);
 }
 
 /// Chunks `start` to `end - 1` of a transfer.
@@ -89,7 +89,8 @@ void share_copies(Schedule& schedule) {
     if (is_output_copy(t)) copied[t.src] += t.count;
     if (t.local()) continue;
     const std::int64_t total = carried[connections.of[n]] += t.count;
-    for (const int rank : {t.src - rotation.beyond(t.src), t.dst}) busiest[rank] = std::max(busiest[rank], total);
+    for (const int rank : {t.src - rotation.beyond(t.src), t.dst})
+      busiest[rank] = std::max(busiest[rank], total);
   }
   std::vector<Transfer> shared;
   for (const Transfer& t : schedule.transfers) {

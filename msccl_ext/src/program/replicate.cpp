@@ -83,7 +83,8 @@ class Replicator {
       for (const ThreadBlock& tb : gpu.threadblocks)
         for (const Step& s : tb.steps) {
           if (sends(s.op)) connections[ends(gpu.id, tb.send_peer, tb.channel)][0].push_back(step);
-          if (receives(s.op)) connections[ends(tb.recv_peer, gpu.id, tb.channel)][1].push_back(step);
+          if (receives(s.op))
+            connections[ends(tb.recv_peer, gpu.id, tb.channel)][1].push_back(step);
           ++step;
         }
     std::vector<int> onward(edges_.size(), -1);

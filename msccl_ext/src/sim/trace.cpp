@@ -57,8 +57,7 @@ void check_options(const TraceOptions& options) {
 
 SimTrace trace(const Program& program, const Knobs& knobs, const Network& network,
                const MachineClass& machine, std::int64_t nbytes, const TraceOptions& options) {
-  if (program.period > 0)
-    return trace(whole(program), knobs, network, machine, nbytes, options);
+  if (program.period > 0) return trace(whole(program), knobs, network, machine, nbytes, options);
   check_options(options);
   SimTrace out;
   out.result = simulate(program, knobs, network, machine, nbytes, options.sim);

@@ -144,8 +144,8 @@ double least_slice(const Knobs&, const StepLoop&);
 /// serves them in turn.
 std::optional<std::vector<int>> repeated_links(const Network&, int period);
 
-/// Throws InputError for what `simulate` lists, but for deadlocks. With a period the graph is of the
-/// ranks below it, over the links that stand for others: it takes what `repeated_links` finds.
+/// Throws InputError for what `simulate` lists, but for deadlocks. With a period the graph is of
+/// the ranks below it, over the links that stand for others: it takes what `repeated_links` finds.
 TransferGraph compile(const Program&, const Knobs&, const Network&, const MachineClass&,
                       std::int64_t chunk_bytes, const StepLoop&);
 

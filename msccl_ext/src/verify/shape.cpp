@@ -63,7 +63,7 @@ class Shape {
              "groups of " + number(p_.group_size) + " gpus, " + number(p_.group_stride) +
                  " apart, expected an allgather whose " + number(p_.ngpus) + " gpus they divide");
     else if (p_.period != 0 && (p_.group_size != 0 ||
-                                 !is_legal_period(p_.collective, p_.nchunks, p_.ngpus, p_.period)))
+                                !is_legal_period(p_.collective, p_.nchunks, p_.ngpus, p_.period)))
       broken("period", {},
              "a period of " + number(p_.period) + ", expected a divisor of " + number(p_.ngpus) +
                  " gpus that are one group and have no root");
@@ -89,8 +89,7 @@ class Shape {
       if (g > 0 && id == p_.gpus[g - 1].id)
         broken("gpus", place, "duplicate gpu " + number(id));
       else if (id >= ranks_)
-        broken("gpus", place,
-               "gpu id " + number(id) + ", expected ids 0 to " + number(ranks_ - 1));
+        broken("gpus", place, "gpu id " + number(id) + ", expected ids 0 to " + number(ranks_ - 1));
       else if (id != static_cast<int>(g))
         broken("gpus", place,
                "gpu " + number(g) + " is missing: its rank would launch no thread block and fail");
