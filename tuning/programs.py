@@ -19,7 +19,7 @@ from tuccl.runtime.executors.knob_grid import CHANNELS, PROTOCOLS, WHOLE_GRID, K
 from tuccl.runtime.executors.plan_sim import plan_knobs
 from tuccl.runtime.nccl.graph import nccl_graph
 from tuccl.sketches import Sketch
-from tuccl.sketches.parameters import SketchSpace
+from tuccl.sketches.parameters import MOST_MESHED, SketchSpace
 from tuccl.synth import (
     EXACT_METHODS,
     METHODS,
@@ -56,11 +56,14 @@ DEFAULT_METHODS: Mapping[str, Literal["faithful", "robust"]] = {
 }
 # Methods that take long: sizes of one class share a schedule, made for the class's own size.
 _COSTLY = frozenset({"greedy", *EXACT_METHODS})
+_COSTLY_OF_MANY = _COSTLY | {"recursive"}  # on many ranks
 _SOLVE_S = 10.0
 _MOST_SOLVE_S = 600.0  # where the effort ends it
 _SHARED = SOLVERS | {  # schedules on disk
     m.name for m in (*METHODS.values(), *EXACT_METHODS.values()) if m.effort_s >= 0.1
 }
+# Programs of many ranks that are kept, some 100 MB each.
+_MOST_KEPT = 12
 _SIZE_CLASSES = (16 << 10, 1 << 20, 64 << 20)
 _ELEMENT_BYTES = 4
 _MOST_MEMORY = 1 << 24  # chunks of all ranks together; the verifier takes four times as many
@@ -146,14 +149,17 @@ class ProgramCache:
         self._schedules = _Memo[_NumberedSchedule]()
         self._sketch_keys: dict[Sketch, bytes] = {}
         self._numbers: dict[tuple[object, ...], int] = {}
-        self._lowered = _Memo[Program]()
-        self._replicated = _Memo[Program]()
-        self._programs = _Memo[Program]()
-        self._verified = _Memo[VerifiedProgram]()
+        many = topology.ranks > MOST_MESHED
+        self._costly = _COSTLY_OF_MANY if many else _COSTLY
+        kept = _MOST_KEPT if many else 0
+        self._lowered = _Memo[Program](kept)
+        self._replicated = _Memo[Program](kept)
+        self._programs = _Memo[Program](kept)
+        self._verified = _Memo[VerifiedProgram](kept)
         self._safe: dict[tuple[object, ...], int] = {}  # by copies: bytes, with a usual buffer
         self._passes: dict[tuple[object, ...], int] = {}  # by copies, with another; 0: any number
-        self._texts: dict[Program, tuple[str, int]] = {}  # checksums and bytes
-        self._files: dict[Program, ProgramFile] = {}
+        self._texts = _Memo[tuple[str, int]](kept)  # checksums and bytes
+        self._files = _Memo[ProgramFile](kept)
 
     def choices(self, sketches: Sequence[Sketch], nbytes: int) -> dict[ScheduleChoice, Channels]:
         """Return every choice worth a try, with the channels whose chunks divide the array.
@@ -271,7 +277,7 @@ class ProgramCache:
 
     def _schedule(self, sketch: Sketch, choice: ScheduleChoice, nbytes: int) -> _NumberedSchedule:
         """The schedule of ``choice`` on ``sketch``; raises Infeasible where there is none."""
-        size = _size_class(nbytes) if choice.method in _COSTLY else nbytes
+        size = _size_class(nbytes) if choice.method in self._costly else nbytes
         if (
             choice.method in DEFAULT_METHODS
             or self.collective.name in find_method(choice.method).sizeless
@@ -393,9 +399,7 @@ class ProgramCache:
 
     def file(self, program: Program, dialect: str, root: int) -> ProgramFile:
         """Return the file of one of these programs, proven once (`program_file`)."""
-        if program not in self._files:
-            self._files[program] = program_file(program, dialect, root)
-        return self._files[program]
+        return self._files.get((program,), lambda: program_file(program, dialect, root))
 
     def _keeps_limits(self, copied: VerifiedProgram, one: VerifiedProgram) -> bool:
         """Return whether copies of ``one`` surely keep its limits: where shares part, steps do."""
@@ -412,14 +416,15 @@ class ProgramCache:
     def _proven(
         self, program: Program, buffer_bytes: int, copies: tuple[object, ...]
     ) -> VerifiedProgram:
+        def text_of_file() -> tuple[str, int]:
+            text = xml_text(program, self.dialect, compact=self.dialect == "executor").encode()
+            return hashlib.sha256(text).hexdigest(), len(text)
+
         try:
             safe = self._safe_bytes(program, buffer_bytes, copies)
-            if program not in self._texts:
-                text = xml_text(program, self.dialect, compact=self.dialect == "executor").encode()
-                self._texts[program] = hashlib.sha256(text).hexdigest(), len(text)
+            return VerifiedProgram(program, safe, *self._texts.get((program,), text_of_file))
         except InputError as error:
             raise Infeasible(str(error)) from None
-        return VerifiedProgram(program, safe, *self._texts[program])
 
 
 def sketches_by_name(
@@ -431,10 +436,12 @@ def sketches_by_name(
 
 
 class _Memo(Generic[_T]):
-    """Values by their keys, or the reasons why they cannot be made."""
+    """Values by their keys, or the reasons why they cannot be made: the last used, if not all."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = 0) -> None:
+        """Keep ``most`` values, or all."""
         self._values: dict[tuple[object, ...], _T | Infeasible] = {}
+        self._most = most
 
     def get(self, key: tuple[object, ...], make: Callable[[], _T]) -> _T:
         if key not in self._values:
@@ -442,7 +449,9 @@ class _Memo(Generic[_T]):
                 self._values[key] = make()
             except Infeasible as error:
                 self._values[key] = error
-        value = self._values[key]
+        value = self._values[key] = self._values.pop(key)
+        if self._most and len(self._values) > self._most:
+            del self._values[next(iter(self._values))]
         if isinstance(value, Infeasible):
             raise value
         return value
