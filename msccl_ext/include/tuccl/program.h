@@ -240,6 +240,9 @@ bool is_legal_period(Collective, int nchunks, int ranks, int period);
 /// Whether a program has the ranks below a legal period.
 bool has_legal_period(const Program&);
 
+/// Steps of all ranks.
+std::int64_t steps_of(const Program&);
+
 /// Chunks that ranks send each other, by sender and receiver. Throws as whole does.
 std::map<std::pair<int, int>, std::int64_t> sent_chunks(const Program&);
 
@@ -247,7 +250,7 @@ std::map<std::pair<int, int>, std::int64_t> sent_chunks(const Program&);
 Gpu gpu_of(const Program&, int rank);
 
 /// The program with all its ranks; with `only`, ranks but that one have no steps in their thread
-/// blocks. Throws as gpu_of does.
+/// blocks. Throws as gpu_of does, and where all ranks have more than 2^26 steps.
 Program whole(const Program&, std::optional<int> only = std::nullopt);
 
 /// `instances` copies of a program side by side, each on channels of its own: every chunk is cut in

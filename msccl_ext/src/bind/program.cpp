@@ -110,15 +110,7 @@ void bind_programs(nb::module_& m) {
             return most;
           },
           "Most steps of any thread block.")
-      .def_prop_ro(
-          "steps",
-          [](const Program& p) {
-            std::int64_t steps = 0;
-            for (const Gpu& g : p.gpus)
-              for (const ThreadBlock& tb : g.threadblocks) steps += std::ssize(tb.steps);
-            return p.period > 0 ? steps * (p.ngpus / p.period) : steps;
-          },
-          "Steps of all GPUs.")
+      .def_prop_ro("steps", &steps_of, "Steps of all GPUs.")
       .def(nb::self == nb::self);
 
   m.def(

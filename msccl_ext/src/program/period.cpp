@@ -9,6 +9,9 @@
 namespace tuccl {
 namespace {
 
+/// Steps of all ranks that are written out: some 4 GB.
+constexpr std::int64_t kMostWhole = std::int64_t{1} << 26;
+
 Gpu rotated(const Gpu& gpu, const Rotation& rotation, int by, bool steps) {
   Gpu out = gpu;
   out.id += by;
@@ -65,6 +68,13 @@ Gpu gpu_of(const Program& program, int rank) {
   return rotated(program.gpus[static_cast<std::size_t>(rank - by)], rotation, by, true);
 }
 
+std::int64_t steps_of(const Program& program) {
+  std::int64_t steps = 0;
+  for (const Gpu& gpu : program.gpus)
+    for (const ThreadBlock& block : gpu.threadblocks) steps += std::ssize(block.steps);
+  return program.period > 0 ? steps * (program.ngpus / program.period) : steps;
+}
+
 std::map<std::pair<int, int>, std::int64_t> sent_chunks(const Program& program) {
   if (program.period > 0) check_period(program);
   const Rotation rotation(program);
@@ -84,6 +94,9 @@ std::map<std::pair<int, int>, std::int64_t> sent_chunks(const Program& program) 
 Program whole(const Program& program, std::optional<int> only) {
   if (program.period == 0) return program;
   check_period(program);
+  if (const std::int64_t steps = steps_of(program); !only && steps > kMostWhole)
+    throw InputError("program '" + program.name.substr(0, 60) + "' has " + std::to_string(steps) +
+                     " steps on all ranks, expected at most " + std::to_string(kMostWhole));
   const Rotation rotation(program);
   Program out = program;
   out.period = 0;

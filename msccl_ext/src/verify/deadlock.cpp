@@ -203,6 +203,8 @@ std::int64_t buffer_of(const Program& p, Dialect dialect, std::int64_t buffer_by
 void check_split(const Flow& flow, Dialect dialect, std::int64_t buffer_bytes, Findings& out) {
   if (safe(flow, 1)) return;
   const Program& p = flow.program();
+  if (p.period > 0)  // all ranks may be safe where these seem to wait for themselves
+    return out.error("size-range", {}, "not safe at every size by the ranks of a period");
   const std::int64_t buffer = buffer_of(p, dialect, buffer_bytes);
   const int merged = least_merged(flow);
   const std::int64_t most = slice_bytes(p.protocol, buffer) / merged * p.nchunks;

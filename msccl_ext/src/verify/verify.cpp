@@ -61,8 +61,12 @@ VerifyReport verify(const Program& program, Dialect dialect, int root, std::int6
   Findings findings(program);
   prove(program, dialect, root, buffer_bytes, findings);
   VerifyReport report = findings.take();
-  if ((report.ok() && report.max_safe_bytes == 0) || !has_legal_period(program)) return report;
-  return verify(whole(program), dialect, root, buffer_bytes);
+  if (report.ok() || !has_legal_period(program)) return report;
+  try {
+    return verify(whole(program), dialect, root, buffer_bytes);
+  } catch (const InputError&) {  // too many steps
+    return report;
+  }
 }
 
 std::int64_t max_safe_bytes(Program program, Dialect dialect, int root, std::int64_t buffer_bytes) {
