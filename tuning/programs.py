@@ -56,7 +56,6 @@ DEFAULT_METHODS: Mapping[str, Literal["faithful", "robust"]] = {
 }
 # Methods that take long: sizes of one class share a schedule, made for the class's own size.
 _COSTLY = frozenset({"greedy", *EXACT_METHODS})
-_COSTLY_OF_MANY = _COSTLY | {"recursive"}  # on many ranks
 _SOLVE_S = 10.0
 _MOST_SOLVE_S = 600.0  # where the effort ends it
 _SHARED = SOLVERS | {  # schedules on disk
@@ -150,7 +149,8 @@ class ProgramCache:
         self._sketch_keys: dict[Sketch, bytes] = {}
         self._numbers: dict[tuple[object, ...], int] = {}
         many = topology.ranks > MOST_MESHED
-        self._costly = _COSTLY_OF_MANY if many else _COSTLY
+        sizes = {len(topology.gpus_of(host)) for host in topology.hosts}
+        self._has_rails = many and len(topology.hosts) > 2 and len(sizes) == 1 and sizes != {1}
         kept = _MOST_KEPT if many else 0
         self._lowered = _Memo[Program](kept)
         self._replicated = _Memo[Program](kept)
@@ -194,6 +194,8 @@ class ProgramCache:
         """Return whether programs are made by it: one that is named on any number of ranks."""
         if method.name in self._named:
             return self.collective.name in method.collectives
+        if method.name == "recursive" and self._has_rails:  # fewer messages in a row on rails
+            return False
         return method.suits(self.collective)
 
     def is_named(self, choice: ScheduleChoice) -> bool:
@@ -208,6 +210,8 @@ class ProgramCache:
         """
         if choice.method in DEFAULT_METHODS and self.topology.ranks > self._most_threadblocks + 1:
             return {}  # each peer takes a thread block
+        if choice.method not in DEFAULT_METHODS and not self._suits(find_method(choice.method)):
+            return {}  # of fewer ranks, which nominated it
         try:
             numbered = self._schedule(sketch, choice, nbytes)
             base = self._lower(numbered)
@@ -277,7 +281,7 @@ class ProgramCache:
 
     def _schedule(self, sketch: Sketch, choice: ScheduleChoice, nbytes: int) -> _NumberedSchedule:
         """The schedule of ``choice`` on ``sketch``; raises Infeasible where there is none."""
-        size = _size_class(nbytes) if choice.method in self._costly else nbytes
+        size = _size_class(nbytes) if choice.method in _COSTLY else nbytes
         if (
             choice.method in DEFAULT_METHODS
             or self.collective.name in find_method(choice.method).sizeless
@@ -365,20 +369,20 @@ class ProgramCache:
         def verify() -> VerifiedProgram:
             program = self._programs.get((*copies, protocol), make)
             if channels == 1:
-                return self._proven(program, size, copies)
+                return self._proven(program, size, (*copies, protocol))
             one = self.program(sketch, choice, nbytes, protocol, 1, size, placement)
             copied = one.copies(program, channels)
             if self._keeps_limits(copied, one):
                 return copied
-            return self._proven(program, size, copies)
+            return self._proven(program, size, (*copies, protocol))
 
         return self._verified.get((*copies, protocol, size), verify)
 
     def _safe_bytes(self, program: Program, buffer_bytes: int, copies: tuple[object, ...]) -> int:
         """The largest safe size; 0: every size.
 
-        Protocols and buffers only say in how many parts transfers are cut, and into how many passes
-        a call: what may be cut in any is proven for one of each kind.
+        Buffers only say in how many parts transfers are cut, and into how many passes a call: what
+        may be cut in any is proven for one of each kind.
         """
         dialect, root = self.dialect, self.collective.root
         default = default_buffer_bytes(program.protocol, dialect)
@@ -399,7 +403,9 @@ class ProgramCache:
 
     def file(self, program: Program, dialect: str, root: int) -> ProgramFile:
         """Return the file of one of these programs, proven once (`program_file`)."""
-        return self._files.get((program,), lambda: program_file(program, dialect, root))
+        return self._files.get(
+            (program, dialect, root), lambda: program_file(program, dialect, root)
+        )
 
     def _keeps_limits(self, copied: VerifiedProgram, one: VerifiedProgram) -> bool:
         """Return whether copies of ``one`` surely keep its limits: where shares part, steps do."""
@@ -440,20 +446,22 @@ class _Memo(Generic[_T]):
 
     def __init__(self, most: int = 0) -> None:
         """Keep ``most`` values, or all."""
-        self._values: dict[tuple[object, ...], _T | Infeasible] = {}
+        self._values: dict[tuple[object, ...], _T] = {}
+        self._reasons: dict[tuple[object, ...], Infeasible] = {}
         self._most = most
 
     def get(self, key: tuple[object, ...], make: Callable[[], _T]) -> _T:
+        if key in self._reasons:
+            raise self._reasons[key]
         if key not in self._values:
             try:
                 self._values[key] = make()
             except Infeasible as error:
-                self._values[key] = error
+                self._reasons[key] = error
+                raise
         value = self._values[key] = self._values.pop(key)
         if self._most and len(self._values) > self._most:
             del self._values[next(iter(self._values))]
-        if isinstance(value, Infeasible):
-            raise value
         return value
 
 

@@ -119,15 +119,19 @@ std::string file_text(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// A program's file with all its ranks, which MSCCL reads, while it is read: of a file of a period
-/// there is none, so it lies in memory.
+/// The file of a program with all its ranks, for as long as MSCCL reads it: in memory if the
+/// table's file has those of a period alone.
 class WholeFile {
  public:
   explicit WholeFile(const std::string& path) : path_(path) {
     std::string head(1024, '\0');
     std::ifstream(path, std::ios::binary).read(head.data(), std::ssize(head));
     if (head.find(kOfPeriod) == std::string::npos) return;
-    const std::string text = to_xml(parse_xml(file_text(path), path), Dialect::kExecutor, false);
+    const Program program = parse_xml(file_text(path), path);
+    if (program.ngpus > kMostChildren)
+      throw InputError(path + ": " + std::to_string(program.ngpus) +
+                       " ranks, MSCCL reads files of at most " + std::to_string(kMostChildren));
+    const std::string text = to_xml(program, Dialect::kExecutor, false);
     memory_ = select::Descriptor(memfd_create("tuccl-program", MFD_CLOEXEC));
     const std::string there = "/proc/self/fd/" + std::to_string(memory_.get());
     if (!(std::ofstream(there, std::ios::binary) << text).flush())
@@ -257,8 +261,8 @@ bool TableScheduler::loads(const std::string& path, int& handle, int rank) const
   try {
     const WholeFile file(path);
     return runtime_.load(file.path().c_str(), &handle, rank) == abi::kSuccess;
-  } catch (const Error& error) {
-    log_.warn(error.what());
+  } catch (const std::exception& error) {
+    log_.warn(path + ": " + error.what());
     return false;
   }
 }

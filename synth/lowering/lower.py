@@ -44,7 +44,7 @@ def lower(
     placements = [at for at in (False, True) if modes[at]]
     lowered = schedule.native.lower(instances, limits, placements)
     if isinstance(lowered, Excess) and lowered.limit == "steps" and schedule.period:
-        # Chunks that repeat each other cannot be dealt out to channels.
+        # Messages that are alike have one channel; written out, each may have another.
         lowered = schedule.whole().native.lower(instances, limits, placements)
     if isinstance(lowered, Excess):
         raise Infeasible(_refusal(schedule, instances, lowered))

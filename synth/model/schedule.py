@@ -142,7 +142,7 @@ class Schedule:
     period: int = 0
 
     def whole(self) -> Schedule:
-        """Return the same with all transfers and without a period.
+        """Return the same with all transfers, those that are alike in a row, and without a period.
 
         >>> ring = Transfer(0, 1, Address("o", 0), Address("o", 0))
         >>> schedule = Schedule(Collective("allgather", 4), 4, (ring,), (0,), "ring", 1, period=1)
@@ -156,8 +156,14 @@ class Schedule:
             for t in self.transfers
             for by in range(0, self.collective.ranks, self.period)
         )
-        scratch = self.scratch * self.repeats
-        return replace(self, transfers=transfers, scratch=scratch, period=0)
+        scratch, ranks = self.scratch * self.repeats, self.collective.ranks
+        shared = frozenset(
+            (channel, *((rank + by) % ranks for rank in ends))
+            for channel, *ends in self.hints.shared_threadblocks
+            for by in range(0, ranks, self.period)
+        )
+        hints = replace(self.hints, shared_threadblocks=shared)
+        return replace(self, transfers=transfers, scratch=scratch, hints=hints, period=0)
 
     def _further(self, t: Transfer, by: int) -> Transfer:
         """Return what is like ``t``, ``by`` ranks further on."""

@@ -57,6 +57,7 @@ def test_programs_are_those_of_all_ranks(name: str, collective: str, method: str
     assert program.gpus == every.gpus == every.written
     assert verify(every).ok
     assert verify_schedule(schedule.whole()) is None
+    assert lower(schedule.whole()).threadblocks == program.threadblocks
     assert program.sent == every.sent == schedule.sent == schedule.whole().sent
     assert (program.steps, program.max_steps) == (every.steps, every.max_steps)
     of_collective = Collective(collective, topology.ranks)
@@ -74,6 +75,7 @@ def test_they_take_as_long_as_all_ranks(name: str, knobs: Knobs) -> None:
         schedule = _schedule(name, collective, method)
         links = network(topology, schedule.sent)
         program = lower(schedule)
+        assert links.repeats(program.period) == (name in ("8x dgx-h100", "5x dgx-a100"))
         if program.threadblocks * knobs.channels <= machine.sm_count:
             program = replicate(program, knobs.channels)
         nbytes = -(-_NBYTES // program.nchunks) * program.nchunks

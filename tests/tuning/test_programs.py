@@ -110,16 +110,14 @@ def test_a_program_that_no_rank_could_read_is_neither_chosen_nor_written(
     assert not (tmp_path / "large.xml").exists()
 
 
+@pytest.mark.parametrize("protocols", [("Simple", "LL"), ("LL", "Simple")])
 def test_each_protocol_of_a_paired_program_is_safe_up_to_a_size_of_its_own(
-    made: ProgramCache, cluster: Topology
+    made: ProgramCache, cluster: Topology, protocols: tuple[str, str]
 ) -> None:
     mesh = candidate_sketches(cluster, "allgather", SIZE)[-1]
     choice = ScheduleChoice(mesh.name, "allpairs+paired", 4)
-    safe = [
-        made.program(mesh, choice, SIZE, protocol, 1).max_safe_bytes
-        for protocol in ("Simple", "LL")
-    ]
-    assert safe[0] > 0 and safe[1] == 0
+    safe = {p: made.program(mesh, choice, SIZE, p, 1).max_safe_bytes for p in protocols}
+    assert safe["Simple"] > 0 and safe["LL"] == 0
 
 
 def test_copies_whose_steps_part_are_proven_anew(

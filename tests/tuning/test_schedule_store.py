@@ -13,7 +13,7 @@ from msgspec.structs import replace as change_of
 from tuccl.errors import Infeasible
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Options, Problem, Schedule, ScheduleChoice, make_schedule
-from tuccl.topology import load_profile
+from tuccl.topology import join, load_profile
 from tuccl.tuning import programs
 from tuccl.tuning.programs import ProgramCache
 from tuccl.tuning.studies.schedule_store import SCHEDULE, _Stored, stored_schedule
@@ -42,6 +42,19 @@ def test_two_caches_of_a_folder_make_a_schedule_once(
             texts.add(cache.program(MESH, choice, 1 << 16, "LL", 1).checksum)
     assert made == ["greedy", "ring", "ring"], "what takes no time is not stored"
     assert len(texts) == 2
+
+
+def test_a_schedule_with_a_period_is_read_again(tmp_path: Path) -> None:
+    pod = join(load_profile("dgx-a100"), 3)
+    problem = Problem(Collective("allgather", 24), full_mesh(pod), 1, 1 << 20, pod)
+    made = make_schedule(problem, "hierarchical-doubling")
+    assert made.period == 8
+    assert stored_schedule(tmp_path, "key", problem, lambda: made) == made
+
+    def never() -> Schedule:
+        raise AssertionError
+
+    assert stored_schedule(tmp_path, "key", problem, never) == made
 
 
 def test_a_refusal_is_kept(tmp_path: Path) -> None:

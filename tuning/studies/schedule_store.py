@@ -61,7 +61,7 @@ def _read(path: Path, problem: Problem) -> _Stored | None:
 
 def _is_right(schedule: Schedule, problem: Problem) -> bool:
     """Return whether it is a schedule of ``problem`` that stays in its memory and is right."""
-    ranks, chunks = problem.sketch.ranks, problem.nchunks
+    ranks, chunks = schedule.period or problem.sketch.ranks, problem.nchunks
     facts = schedule.collective, schedule.nchunks, schedule.chunks_per_rank, len(schedule.scratch)
     if facts != (problem.collective, chunks, problem.chunks_per_rank, ranks):
         return False

@@ -220,9 +220,10 @@ class Rotation {
     return period_ == 0 || !parted(buffer) ||
            offset / part == (std::int64_t{offset} + count - 1) / part;
   }
+  /// Whether a buffer has a part for each rank.
+  bool parted(Buffer buffer) const { return parted_[static_cast<std::size_t>(buffer)]; }
 
  private:
-  bool parted(Buffer buffer) const { return parted_[static_cast<std::size_t>(buffer)]; }
   static int around(std::int64_t at, std::int64_t all) {
     return static_cast<int>((at % all + all) % all);
   }
@@ -250,7 +251,8 @@ std::map<std::pair<int, int>, std::int64_t> sent_chunks(const Program&);
 Gpu gpu_of(const Program&, int rank);
 
 /// The program with all its ranks; with `only`, ranks but that one have no steps in their thread
-/// blocks. Throws as gpu_of does, and where all ranks have more than 2^26 steps.
+/// blocks. Throws as gpu_of does, and where all ranks have more than 2^22 thread blocks or 2^26
+/// steps.
 Program whole(const Program&, std::optional<int> only = std::nullopt);
 
 /// `instances` copies of a program side by side, each on channels of its own: every chunk is cut in

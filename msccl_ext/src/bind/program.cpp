@@ -70,7 +70,12 @@ void bind_programs(nb::module_& m) {
           "Largest maxBytes for which the fork reserves at most 16 GiB, None without scratch.")
       .def_ro("path", &Program::path, "File that it was read from, or empty.")
       .def_prop_ro(
-          "gpus", [](const Program& p) { return whole(p).gpus; }, "What each rank does, by rank.")
+          "gpus",
+          [](nb::handle self) -> nb::object {
+            const auto& p = nb::cast<const Program&>(self);
+            return p.period > 0 ? nb::cast(whole(p).gpus) : nb::object(self.attr("written"));
+          },
+          "What each rank does, by rank.")
       .def_prop_ro("sent", &sent_chunks,
                    "Chunks that ranks send each other, by sender and receiver.")
       .def(

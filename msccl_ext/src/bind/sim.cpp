@@ -5,6 +5,7 @@
 #include "bindings.h"
 #include "record.h"
 #include "sim/fields.h"
+#include "sim/transfer_graph.h"
 #include "tuccl/error.h"
 #include "tuccl/simulate.h"
 #include "tuccl/simulate_plan.h"
@@ -30,6 +31,14 @@ void bind_network(nb::module_& m) {
       .def_prop_ro("ranks", &Network::ranks)
       .def_prop_ro("resources", &Network::resources)
       .def_prop_ro("routes", &Network::routes)
+      .def(
+          "repeats",
+          [](const Network& network, int period) {
+            return sim::repeated_links(network, period).has_value();
+          },
+          "period"_a,
+          "Whether routes repeat by so many ranks, and no two ranks share an adapter: then those of "
+          "a program's period are simulated for all.")
       .def(
           "busiest_us_per_mb",
           [](const Network& network, const Program& program) {

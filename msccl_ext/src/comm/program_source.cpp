@@ -213,15 +213,15 @@ class TableSource final : public ProgramSource {
   /// A line "CANDIDATE SAFE_BYTES FAULT" for each candidate of a program.
   std::string proofs(std::uint32_t program, const std::vector<Candidate>& candidates) const {
     std::string out;
-    std::optional<Program> whole;
+    std::optional<Program> read_one;
     Proven proven;
     for (std::size_t i = 0; i < candidates.size(); ++i) {
       const select::CandidateRecord& record = table_->candidates()[i];
       if (record.program != program) continue;
       out += std::to_string(i) + " ";
       try {
-        if (!whole) whole = read(program);
-        out += std::to_string(safe_bytes(*whole, record, candidates[i], proven)) + " \n";
+        if (!read_one) read_one = read(program);
+        out += std::to_string(safe_bytes(*read_one, record, candidates[i], proven)) + " \n";
       } catch (const Error& error) {
         out += std::string("0 ") + error.what() + "\n";
       }
@@ -237,11 +237,12 @@ class TableSource final : public ProgramSource {
                           const Candidate& c, Proven& proven) const {
     if (const auto why = illegal(c.knobs)) throw InputError(p.path + ": " + *why);
     if (p.group_size > 0) throw InputError(p.path + ": of groups, not of a communicator");
+    const Program all = whole(p);
     for (const bool in_place : {false, true}) {
       if ((c.placements >> (in_place ? 1 : 0) & 1) == 0) continue;
       if (!(in_place ? p.in_place : p.out_of_place))
         throw InputError(p.path + ": is not proven for a placement that the table names");
-      check(model_call(p, c.knobs.protocol, c.root, in_place, 1));
+      check(model_call(all, c.knobs.protocol, c.root, in_place, 1));
     }
     const auto key = std::make_pair(c.root, record.buffer_bytes);
     if (const auto at = proven.find(key); at != proven.end()) return at->second;

@@ -9,16 +9,19 @@
 namespace tuccl {
 namespace {
 
-/// Steps of all ranks that are written out: some 4 GB.
-constexpr std::int64_t kMostWhole = std::int64_t{1} << 26;
+/// Thread blocks and steps of all ranks that are written out: some 4 GB.
+constexpr std::int64_t kMostBlocks = std::int64_t{1} << 22;
+constexpr std::int64_t kMostSteps = std::int64_t{1} << 26;
 
 Gpu rotated(const Gpu& gpu, const Rotation& rotation, int by, bool steps) {
-  Gpu out = gpu;
-  out.id += by;
-  for (ThreadBlock& block : out.threadblocks) {
+  Gpu out{gpu.id + by, gpu.input_chunks, gpu.output_chunks, gpu.scratch_chunks, {}, gpu.line};
+  out.threadblocks.reserve(gpu.threadblocks.size());
+  for (const ThreadBlock& like : gpu.threadblocks) {
+    ThreadBlock& block = out.threadblocks.emplace_back(
+        ThreadBlock{like.id, like.send_peer, like.recv_peer, like.channel, {}, like.line});
     for (int* peer : {&block.send_peer, &block.recv_peer})
       if (*peer >= 0) *peer = rotation.rank(*peer, by);
-    if (!steps) block.steps.clear();
+    if (steps) block.steps = like.steps;
     for (Step& s : block.steps) {
       if (s.src_offset >= 0) s.src_offset = rotation.chunk(s.src_buffer, s.src_offset, by);
       if (s.dst_offset >= 0) s.dst_offset = rotation.chunk(s.dst_buffer, s.dst_offset, by);
@@ -94,9 +97,15 @@ std::map<std::pair<int, int>, std::int64_t> sent_chunks(const Program& program) 
 Program whole(const Program& program, std::optional<int> only) {
   if (program.period == 0) return program;
   check_period(program);
-  if (const std::int64_t steps = steps_of(program); !only && steps > kMostWhole)
-    throw InputError("program '" + program.name.substr(0, 60) + "' has " + std::to_string(steps) +
-                     " steps on all ranks, expected at most " + std::to_string(kMostWhole));
+  std::int64_t blocks = 0;
+  for (const Gpu& gpu : program.gpus) blocks += std::ssize(gpu.threadblocks);
+  blocks *= program.ngpus / program.period;
+  if (const std::int64_t steps = only ? 0 : steps_of(program);
+      blocks > kMostBlocks || steps > kMostSteps)
+    throw InputError("program '" + program.name.substr(0, 60) + "' has " + std::to_string(blocks) +
+                     " thread blocks and " + std::to_string(steps) +
+                     " steps on all ranks, expected at most " + std::to_string(kMostBlocks) +
+                     " and " + std::to_string(kMostSteps));
   const Rotation rotation(program);
   Program out = program;
   out.period = 0;

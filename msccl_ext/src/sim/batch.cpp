@@ -106,6 +106,8 @@ double or_refused(const std::function<double()>& time_us) {
 std::vector<double> simulate_all(const Program& program, const std::vector<SimCall>& calls,
                                  const Network& network, const MachineClass& machine,
                                  const SimOptions& options, int threads) {
+  if (program.period > 0 && !sim::repeated_links(network, program.period))
+    return simulate_all(whole(program), calls, network, machine, options, threads);
   check(machine);
   sim::check_step_loop(options.step_loop);
   const auto groups = groups_of(program, calls, network, machine, options.step_loop);

@@ -63,6 +63,11 @@ void check_collective(const Program& p, Dialect dialect, int root, Findings& out
     out.warning("not-intercepted", {}, kGroups);
   else if (p.group_size > 0)
     out.error("dialect", {}, kGroups);
+  constexpr const char* kPeriod = "only tuccl's own executors read the gpus of a period";
+  if (p.file && p.period > 0 && dialect == Dialect::kExecutor)
+    out.warning("not-intercepted", {}, kPeriod);
+  else if (p.file && p.period > 0)
+    out.error("dialect", {}, kPeriod);
   if (p.ngpus > kMostChildren && dialect == Dialect::kExecutor)
     out.warning("not-intercepted", {},
                 "only tuccl's own executors read a program of more than 1024 gpus");

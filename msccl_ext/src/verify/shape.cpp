@@ -220,6 +220,11 @@ class Shape {
              std::string(which) + " chunks " + number(offset) + " to " +
                  std::to_string(static_cast<std::int64_t>(offset) + count - 1) + " of buffer " +
                  std::string(to_string(buffer)) + ", which is declared with " + number(chunks));
+    else if (p_.period > 0 && rotation_.parted(buffer) && chunks < p_.nchunks)
+      broken("bounds", place,
+             std::string(which) + " buffer " + std::string(to_string(buffer)) +
+                 ", which is declared with " + number(chunks) + ", expected those of all ranks, " +
+                 number(p_.nchunks));
     else if (!rotation_.keeps(buffer, offset, count))
       broken("period", place,
              std::string(which) + " chunks from " + number(offset) +

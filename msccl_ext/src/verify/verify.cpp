@@ -25,16 +25,17 @@ void check_buffer(Protocol protocol, std::int64_t buffer_bytes) {
                    std::to_string(kMostBuffer));
 }
 
-void prove(const Program& program, Dialect dialect, int root, std::int64_t buffer_bytes,
+/// Returns whether its shape is sound, so that there is something to prove.
+bool prove(const Program& program, Dialect dialect, int root, std::int64_t buffer_bytes,
            Findings& findings) {
   check_header(program, dialect, root, findings);
-  if (!check_shape(program, dialect, findings)) return;
-  if (is_rooted(program.collective) && (root < 0 || root >= program.ngpus)) return;
+  if (!check_shape(program, dialect, findings)) return false;
+  if (is_rooted(program.collective) && (root < 0 || root >= program.ngpus)) return false;
   Flow flow(program);
-  if (!check_matching(flow, findings)) return;
+  if (!check_matching(flow, findings)) return true;
   const std::optional<std::vector<int>> order =
       check_deadlock(flow, dialect, buffer_bytes, findings);
-  if (!order) return;
+  if (!order) return true;
   for (const bool in_place : claimed_forms(program, dialect)) {
     const Memory memory(program, in_place, root);
     if (memory.total() > kMostChunks) {
@@ -42,29 +43,30 @@ void prove(const Program& program, Dialect dialect, int root, std::int64_t buffe
                      std::to_string(memory.total()) +
                          " chunks of memory in all, too many to prove: expected at most " +
                          std::to_string(kMostChunks));
-      return;
+      return true;
     }
     if (!check_bounds(flow, memory, findings)) continue;
     check_data(flow, memory, *order, findings);
     check_races(flow, memory, *order, findings);
   }
+  return true;
 }
 
 }  // namespace
 
-/// The proof of a program with a period is of the ranks below it. Where they wait for none of
-/// theirs that waits for them, what any rank waits for comes before it in the same order; each
-/// receives what the sender there has, with ranks and chunks as much further on; so all ranks do
-/// what these do. Where that proof fails the ranks may still be right: then all of them are proved.
+/// Of a program with a period the ranks below it are proved. If their graph has no cycle, neither
+/// has that of all ranks, whose edges are copies of theirs; and each rank receives what the sender
+/// here has, with ranks and chunks as much further on. Where that proof fails, the ranks may still
+/// be right: then all of them are proved.
 VerifyReport verify(const Program& program, Dialect dialect, int root, std::int64_t buffer_bytes) {
   check_buffer(program.protocol, buffer_bytes);
   Findings findings(program);
-  prove(program, dialect, root, buffer_bytes, findings);
+  const bool sound = prove(program, dialect, root, buffer_bytes, findings);
   VerifyReport report = findings.take();
-  if (report.ok() || !has_legal_period(program)) return report;
+  if (report.ok() || !sound || program.period == 0) return report;
   try {
     return verify(whole(program), dialect, root, buffer_bytes);
-  } catch (const InputError&) {  // too many steps
+  } catch (const InputError&) {  // too many to write out
     return report;
   }
 }
