@@ -319,7 +319,7 @@ void what_cannot_be_run_is_refused() {
 /// A program that proves nothing is refused in the verifier's words, with its code, on all ranks,
 /// of which one has proved it.
 void an_unsafe_program_is_named_with_its_code() {
-  Program p = parse_xml(test::corpus("ring_allreduce"), "ring_allreduce");
+  Program p = whole(parse_xml(test::corpus("ring_allreduce"), "ring_allreduce"));
   p.gpus[0].threadblocks[0].steps[1].src_offset = 1;  // adds another chunk
   const std::string text = to_xml(p, Dialect::kExecutor);
   const std::string range = test::kEverySize;
