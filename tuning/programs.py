@@ -61,8 +61,8 @@ _MOST_SOLVE_S = 600.0  # where the effort ends it
 _SHARED = SOLVERS | {  # schedules on disk
     m.name for m in (*METHODS.values(), *EXACT_METHODS.values()) if m.effort_s >= 0.1
 }
-# Programs of many ranks that are kept, some 100 MB each.
-_MOST_KEPT = 12
+# Steps of the programs that are kept, of ranks times ranks each: some 2 GB.
+_MOST_STEPS_KEPT = 1 << 20
 _SIZE_CLASSES = (16 << 10, 1 << 20, 64 << 20)
 _ELEMENT_BYTES = 4
 _MOST_MEMORY = 1 << 24  # chunks of all ranks together; the verifier takes four times as many
@@ -151,7 +151,7 @@ class ProgramCache:
         many = topology.ranks > MOST_MESHED
         sizes = {len(topology.gpus_of(host)) for host in topology.hosts}
         self._has_rails = many and len(topology.hosts) > 2 and len(sizes) == 1 and sizes != {1}
-        kept = _MOST_KEPT if many else 0
+        kept = max(_MOST_STEPS_KEPT // topology.ranks**2, 12) if topology.ranks > 32 else 0
         self._lowered = _Memo[Program](kept)
         self._replicated = _Memo[Program](kept)
         self._programs = _Memo[Program](kept)

@@ -37,7 +37,8 @@ void bind_network(nb::module_& m) {
             return sim::repeated_links(network, period).has_value();
           },
           "period"_a,
-          "Whether routes repeat by so many ranks, and no two ranks share an adapter: then those of "
+          "Whether routes repeat by so many ranks, and no two ranks share an adapter: then those "
+          "of "
           "a program's period are simulated for all.")
       .def(
           "busiest_us_per_mb",
