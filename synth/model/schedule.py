@@ -158,8 +158,8 @@ class Schedule:
         )
         scratch, ranks = self.scratch * self.repeats, self.collective.ranks
         shared = frozenset(
-            (channel, *((rank + by) % ranks for rank in ends))
-            for channel, *ends in self.hints.shared_threadblocks
+            (channel, (src + by) % ranks, (rank + by) % ranks, (dst + by) % ranks)
+            for channel, src, rank, dst in self.hints.shared_threadblocks
             for by in range(0, ranks, self.period)
         )
         hints = replace(self.hints, shared_threadblocks=shared)

@@ -75,7 +75,7 @@ void bind_programs(nb::module_& m) {
             const auto& p = nb::cast<const Program&>(self);
             return p.period > 0 ? nb::cast(whole(p).gpus) : nb::object(self.attr("written"));
           },
-          "What each rank does, by rank.")
+          nb::sig("def gpus(self, /) -> list[Gpu]"), "What each rank does, by rank.")
       .def_prop_ro("sent", &sent_chunks,
                    "Chunks that ranks send each other, by sender and receiver.")
       .def(
