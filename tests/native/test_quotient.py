@@ -13,6 +13,7 @@ from tuccl.program import Gpu, Knobs, Program, Step, ThreadBlock
 from tuccl.simulation import Network, OutsideTraffic, SimResult, simulate, simulate_groups
 from tuccl.sketches import full_mesh
 from tuccl.synth import Collective, Problem, lower, make_schedule
+from tuccl.synth.baseline.nccl import nccl_program
 from tuccl.topology import join, load_machine, load_profile, machine_of, network
 
 _NBYTES = 8 << 20
@@ -45,6 +46,8 @@ def _programs(machine: str) -> tuple[Program, ...]:
         for method in methods:
             with suppress(Infeasible):  # of one host or two, some methods do not apply
                 programs.append(lower(make_schedule(problem, method)))
+    with suppress(Infeasible):  # one host has no trees
+        programs.append(nccl_program(topology, Collective("allreduce", topology.ranks), "tree", 16))
     return tuple(programs)
 
 
@@ -70,10 +73,18 @@ def test_few_blocks_stand_for_all_where_hosts_are_alike() -> None:
     topology = _MACHINES["8x dgx-h100"]()
     links, machine = network(topology), machine_of(topology)
     for program in _programs("8x dgx-h100"):
-        if not program.name.startswith(("broadcast", "allreduce-allpairs")):
+        if not program.name.startswith(("broadcast", "allreduce-allpairs", "nccl-tree")):
             nbytes = -(-_NBYTES // program.nchunks) * program.nchunks
             blocks = simulate(program, Knobs("Simple"), links, machine, nbytes).blocks
             assert blocks <= _blocks(program) / 7, program.name
+
+
+def test_rails_of_nccls_trees_are_alike() -> None:
+    """Their channels go round the GPUs of each host, so that flows meet on links in other orders."""
+    topology = _MACHINES["8x dgx-h100"]()
+    [program] = (p for p in _programs("8x dgx-h100") if p.name.startswith("nccl-tree"))
+    call = program, Knobs("Simple"), network(topology), machine_of(topology), _NBYTES
+    assert simulate(*call).blocks == _blocks(program) / 4
 
 
 def test_one_slow_link_parts_what_was_alike() -> None:

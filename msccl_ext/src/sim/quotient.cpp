@@ -14,8 +14,8 @@ using Colour = std::uint64_t;
 
 /// A graph of fewer transfers is soon walked.
 constexpr std::size_t kFewTransfers = 512;
-/// A chain parts one class from the rest each round; what is symmetric took at most 11.
-constexpr int kMostRounds = 24;
+/// A chain parts one class from the rest each round; what is symmetric took at most 60.
+constexpr int kMostRounds = 96;
 
 Colour mixed(Colour into, Colour value) {  // splitmix64
   Colour z = into * 0x9e3779b97f4a7c15u + value + 0x7f4a7c15u;
@@ -53,13 +53,14 @@ class Refinement {
       block_[b] = mixed(block_[b], Colour(graph.blocks[b].id));
   }
 
-  /// Whether there are, after few rounds, at most half as many classes of blocks as blocks.
+  /// Whether there are, after few rounds, at most half as many classes of blocks as blocks, and in
+  /// no bundle two of one class.
   bool refine() {
     std::size_t before = 0;
     for (int round = 0; round < kMostRounds; ++round) {
       if (classes(block_) > block_.size() / 2) return false;
       const std::size_t now = count();
-      if (now == before) return true;
+      if (now == before && !part_flows()) return true;
       before = now;
       step();
     }
@@ -126,8 +127,8 @@ class Refinement {
     }
   }
 
-  /// Parts what is served in turn (messages of a proxy or an adapter, flows of one bundle) by its
-  /// place in the turn, which decides where two are ready at one time.
+  /// Parts what is served in turn (messages of a proxy or an adapter) by its place in the turn,
+  /// which decides where two are ready at one time.
   void colour_turns() {
     std::map<std::pair<int, int>, Colour> turns;
     for (const Connection& c : graph_.connections) {
@@ -137,11 +138,24 @@ class Refinement {
       for (const int nic : {c.nic_out, c.nic_in})
         if (nic >= 0) block_[c.sender] = mixed(block_[c.sender], ++turns[{-1, nic}]);
     }
-    for (const std::vector<int>& users : users_)
-      for (std::size_t u = 0; u < users.size(); ++u) {
-        Colour& colour = block_[users[u] < 0 ? ~users[u] : users[u]];
-        colour = mixed(colour, Colour(u));
-      }
+  }
+
+  Colour colour_of(int user) const {
+    return user < 0 ? mixed(5, block_[~user]) : mixed(6, block_[user]);
+  }
+
+  /// Parts blocks of one class that share a bundle by their turn in it; false where none do.
+  bool part_flows() {
+    std::vector<std::pair<int, Colour>> parted;
+    std::unordered_map<Colour, Colour> turns;
+    for (std::size_t b = 0; b < bundle_.size(); ++b) {
+      turns.clear();
+      for (const int user : users_[b])
+        if (const Colour turn = turns[colour_of(user)]++; turn > 0)
+          parted.emplace_back(user < 0 ? ~user : user, mixed(bundle_[b], turn));
+    }
+    for (const auto& [block, by] : parted) block_[block] += by;
+    return !parted.empty();
   }
 
   std::size_t count() const { return classes(block_) + classes(bundle_) + classes(link_); }
@@ -173,8 +187,7 @@ class Refinement {
     }
     for (std::size_t b = 0; b < bundle_.size(); ++b) {
       Colour sum = 0;
-      for (const int user : users_[b])
-        sum += user < 0 ? mixed(5, block_[~user]) : mixed(6, block_[user]);
+      for (const int user : users_[b]) sum += colour_of(user);
       for (const int link : graph_.links.resources(graph_.links.bundles[b]))
         sum += mixed(7, link_[link]);
       bundle_[b] = mixed(bundle_[b], sum);
