@@ -39,6 +39,17 @@ def rails(topology: Topology, collective: str = "") -> Sketch:
     Raises:
         InputError: the topology joins no such ranks, or hosts of very many differ in size.
     """
+    made = topology.derived(_made)
+    if collective not in made:
+        made[collective] = _rails(topology, collective)
+    return made[collective]
+
+
+def _made(_: Topology) -> dict[str, Sketch]:
+    return {}
+
+
+def _rails(topology: Topology, collective: str) -> Sketch:
     merged = merge_nics(topology)
     hosts = [merged.gpus_of(host) for host in merged.hosts]
     equal = len(set(map(len, hosts))) == 1 < len(hosts[0])

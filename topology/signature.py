@@ -31,6 +31,10 @@ def signature(topology: Topology) -> str:
         those of the same place on hosts that may change places. Multisets are hashed as sums of
         64-bit products, so no order enters.
     """
+    return topology.derived(_signature)
+
+
+def _signature(topology: Topology) -> str:
     graph = _Graph(topology)
     colours = graph.stable(graph.first)
     individualized: list[int] = []

@@ -145,6 +145,8 @@ class ProgramCache:
         # Every thread block must be resident at once, or they wait for ever for each other.
         resident = machine_of(topology).sm_count or self._limits.threadblocks
         self._most_threadblocks = min(self._limits.threadblocks, resident)
+        # Each peer takes a thread block.
+        self._has_default = topology.ranks <= self._most_threadblocks + 1
         self._schedules = _Memo[_NumberedSchedule]()
         self._sketch_keys: dict[Sketch, bytes] = {}
         self._numbers: dict[tuple[object, ...], int] = {}
@@ -178,8 +180,9 @@ class ProgramCache:
 
     def _combinations(self, sketches: Sequence[Sketch], nbytes: int) -> Iterator[ScheduleChoice]:
         """The default forms on the mesh, then every sketch with every method."""
-        for method in DEFAULT_METHODS:
-            yield ScheduleChoice(sketches[-1].name, method, 1)
+        if self._has_default:
+            for method in DEFAULT_METHODS:
+                yield ScheduleChoice(sketches[-1].name, method, 1)
         methods = [name for name in self._methods if self._suits(find_method(name))]
         named = [s for s in sketches if not self._sketches or s.name in self._sketches]
         for sketch, method in product(named, methods):
@@ -208,9 +211,8 @@ class ProgramCache:
         Those that the dialect's limits and the GPU's multiprocessors leave room for and whose
         chunks divide the array; LL128 where it is safe on every link that the choice uses.
         """
-        if choice.method in DEFAULT_METHODS and self.topology.ranks > self._most_threadblocks + 1:
-            return {}  # each peer takes a thread block
-        if choice.method not in DEFAULT_METHODS and not self._suits(find_method(choice.method)):
+        default = choice.method in DEFAULT_METHODS
+        if not (self._has_default if default else self._suits(find_method(choice.method))):
             return {}  # of fewer ranks, which nominated it
         try:
             numbered = self._schedule(sketch, choice, nbytes)

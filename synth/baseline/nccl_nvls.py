@@ -118,7 +118,7 @@ def _switch(rank: int, ranks: int, chunks: int, blocks: list[ThreadBlock]) -> It
 
 
 def nvls_network(network: Network, hosts: Sequence[Sequence[int]]) -> Network:
-    """Return the links between GPUs and their host's switch, with its ranks, and between hosts.
+    """Return the links between GPUs and their host's switch, with its ranks, and along rails.
 
     The links keep their rates and get the kind ``nvls``, whose efficiency a machine class has
     apart: multicast and reduction do not reach what copies do.
@@ -127,13 +127,17 @@ def nvls_network(network: Network, hosts: Sequence[Sequence[int]]) -> Network:
         Infeasible: some GPU does not reach all others of its host by the same NVLinks.
     """
     host_of = {rank: number for number, host in enumerate(hosts) for rank in host}
+    place = {rank: number for host in hosts for number, rank in enumerate(host)}
     ranks = network.ranks
     up, down = [-1] * ranks, [-1] * ranks
     routes = []
+    near = []
     for route in network.routes:
         if host_of[route.src] != host_of[route.dst]:
-            routes.append(route)
+            if place[route.src] == place[route.dst]:
+                routes.append(route)
             continue
+        near.append(route)
         ends = (up, route.src, route.resources[0]), (down, route.dst, route.resources[-1])
         for side, rank, resource in ends:
             if side[rank] not in (-1, resource) or network.resources[resource].kind != "nvlink":
@@ -144,7 +148,6 @@ def nvls_network(network: Network, hosts: Sequence[Sequence[int]]) -> Network:
     first = len(network.resources)
     links = [network.resources[n] for n in up + down]
     resources = [Resource(link.name, "nvls", link.bandwidth_gbs) for link in links]
-    near = [r for r in network.routes if host_of[r.src] == host_of[r.dst]]
     latency = max(route.latency_us for route in near)
     for host in hosts:
         ups = [first + rank for rank in host]

@@ -9,7 +9,7 @@ docs/reference/methods.md has the algorithm.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -124,30 +124,33 @@ class _Matching:
         return float(f"{time_us:.6g}"), len(self.sends)
 
     def schedule(self) -> Schedule:
-        """Return the schedule of all periods."""
-        problem, rotated = self.problem, self.problem.is_rotated
-        trace = Trace(problem.collective, problem.chunks_per_rank, "greedy")
+        """Return the schedule, of one period where there are several."""
+        problem, routes = self.problem, self.problem.routes
+        period = routes.period_ranks if routes.periods > 1 else 0
+        trace = Trace(problem.collective, problem.chunks_per_rank, "greedy", period)
+        rotated = problem.is_rotated
         channels = self._channels() if rotated else [int(send.reduce) for send in self.sends]
         for send, channel in zip(self.sends, channels, strict=True):
-            for chunk, src, dst in self._rotations(send):
-                step = trace.reduce if send.reduce else trace.send
-                if problem.collective.groups is not None and trace.holds(chunk, dst):
-                    continue  # it came for another rank, and is passed on from here
-                step(chunk, src, dst, channel, problem.group)
+            chunk, src, dst = self._moved(send)
+            step = trace.reduce if send.reduce else trace.send
+            if problem.collective.groups is not None and trace.holds(chunk, dst):
+                continue  # it came for another rank, and is passed on from here
+            step(chunk, src, dst, channel, problem.group)
         return trace.schedule(LoweringHints(split_send_recv=True))
 
-    def _rotations(self, send: Send) -> Iterator[tuple[int, int, int]]:
-        """Yield first chunk, source and destination of a send in each period."""
-        routes, size = self.problem.routes, len(self.problem.sources)
+    def _moved(self, send: Send) -> tuple[int, int, int]:
+        """Return first chunk, source and destination of a send, where the chunk is the period's."""
+        routes = self.problem.routes
         src, dst, periods = routes.ends[send.route]
-        back, chunk = divmod(send.chunk, size) if routes.periods > 1 else (0, send.chunk)
-        for period in range(routes.periods):
-            home, receiver = ((period + n) % routes.periods for n in (-back, periods))
-            yield (
-                (home * size + chunk) * self.problem.group,
-                period * routes.period_ranks + src,
-                receiver * routes.period_ranks + dst,
-            )
+        back, chunk = 0, send.chunk
+        if routes.periods > 1:
+            back, chunk = divmod(chunk, len(self.problem.sources))
+        receiver = (back + periods) % routes.periods
+        return (
+            chunk * self.problem.group,
+            back * routes.period_ranks + src,
+            receiver * routes.period_ranks + dst,
+        )
 
     def _channels(self) -> list[int]:
         """Return each send's channel: no thread block has too many steps; sums have their own."""

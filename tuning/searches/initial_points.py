@@ -17,7 +17,8 @@ def default_point(
 ) -> Point | None:
     """Return what untuned MSCCL runs, or the nearest to it that is legal; None: nothing is.
 
-    The default knobs on the robust form of msccl-default, which choices begin with.
+    The default knobs on the robust form of msccl-default, which choices begin with but for very
+    many ranks.
     """
     count = MSCCL_DEFAULT_KNOBS.channels
     for choice, by_protocol in channels.items():
