@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from itertools import cycle
+from itertools import cycle, permutations
 from random import Random
 from typing import NamedTuple
 
@@ -38,6 +38,7 @@ from tuccl.topology.machine import plan_machine_of
 
 _MOMENTS = 20  # of cross traffic that a call is simulated at, for each repeat
 _ITERATION_REPEATS = 10
+_MOST_MESHED = 128  # ranks of which each pair has a route
 # Kernels of different communicators never start at one moment. If they did, equal programs would
 # stay in step and leave a link that they share idle, all at once. Of many groups the last must not
 # begin when the first are done; those that share a link are often a power of two apart.
@@ -104,13 +105,18 @@ class SimExecutor(Executor):
         self.ranks = topology.ranks
         self._machine = machine if machine is not None else machine_of(topology)
         self._launch = launch
-        self._network = shared if shared is not None else network(topology)
         self._has_parts = shared is None and cross is None
+        self._hosts = tuple(topology.gpus_of(host) for host in topology.hosts)
+        # Of very many ranks, links between hosts only where programs so far send.
+        self._sent: set[tuple[int, int]] | None = None
+        self._known: set[tuple[int, int, int]] = set()
+        if self._has_parts and topology.ranks > _MOST_MESHED:
+            self._sent = {pair for host in self._hosts for pair in permutations(host, 2)}
+        self._network = shared if shared is not None else network(topology, self._sent)
         self._cross = (
             CrossRuns(topology, self._network, cross, self.connection_a_pair) if cross else None
         )
         self._planned = residual(topology, cross) if cross else None
-        self._hosts = tuple(topology.gpus_of(host) for host in topology.hosts)
         self._process_gpus = process_gpus(topology)
 
     @property
@@ -180,6 +186,7 @@ class SimExecutor(Executor):
     ) -> Timing:
         program, knobs, loop, machine = self._as_run(program, knobs, loop)
         self._check(program, loop)
+        self._add_links(program)
         if repeats < 1 or nbytes < 1:
             raise InputError(f"{nbytes} bytes, {repeats} repeats: expected at least one of each")
 
@@ -216,6 +223,25 @@ class SimExecutor(Executor):
             ).time_us
 
         return time_us
+
+    def _add_links(self, program: Program | None = None) -> None:
+        """Take up the links over which ``program`` sends; None: those of all pairs."""
+        if self._sent is None:
+            return
+        if program is None:
+            self._sent = None
+        else:
+            sends = {
+                (program.period, gpu.id, block.send_peer)
+                for gpu in program.written
+                for block in gpu.threadblocks
+            }
+            if sends <= self._known:
+                return
+            self._known |= sends
+            self._sent |= {pair for pair in program.sent if max(pair) < self.ranks}
+        self._network = network(self._topology, self._sent)
+        vars(self).pop("_multicast", None)
 
     def _links(self, shared: Network, multicast: bool) -> Network:
         """The network, or where switches multicast its links to them."""
@@ -259,6 +285,7 @@ class SimExecutor(Executor):
             return super().time_all(program, calls, root=root)
         if not self._takes(program):
             return [math.inf] * len(calls)
+        self._add_links(program)
         return simulate_all(
             program,
             _padded_calls(program, calls),
@@ -283,6 +310,7 @@ class SimExecutor(Executor):
         """
         if self._cross:
             raise Infeasible("groups that call at once are not simulated beside others' traffic")
+        self._add_links()
         starts_us = [us for us, _ in zip(cycle(_STARTS_US), calls, strict=False)]
         calls = [
             call._replace(start_us=call.start_us + us)
@@ -348,6 +376,7 @@ class SimExecutor(Executor):
             return super().least_us(program, calls)
         if not self._takes(program):
             return [math.inf] * len(calls)
+        self._add_links(program)
         return least_us(
             program,
             _padded_calls(program, calls),
@@ -424,6 +453,7 @@ class SimExecutor(Executor):
         if self._cross:
             raise InputError("--cross: a call beside cross traffic is not recorded; leave it out")
         self._check(program, loop)
+        self._add_links(program)
         size, shared = padded(nbytes, program.nchunks), self._network_of(loop)
         trace = simulate_and_record(
             program,

@@ -8,7 +8,8 @@ from itertools import islice, pairwise, permutations
 from typing import NamedTuple
 
 from tuccl.sketches import bind
-from tuccl.topology import Topology, all_paths, own_nics
+from tuccl.topology import Topology, own_nics
+from tuccl.topology.paths import find_path
 
 # Extensions of a partial chain tried at one width before a narrower one is allowed.
 _MOST_EXTENSIONS = 20_000
@@ -101,15 +102,15 @@ class _HostLinks:
     def __init__(self, topology: Topology, host: str) -> None:
         self.ranks = topology.gpus_of(host)
         self._used: dict[tuple[int, int], int] = defaultdict(int)
-        paths = all_paths(topology)
         self._rate: dict[tuple[int, int], float] = {}
         # Pairs with a link of their own; a switch or bridge serves its rings all alike.
         self.direct: set[tuple[int, int]] = set()
         for pair in permutations(self.ranks, 2):
-            if pair not in paths:  # joined by other GPUs only, which pass nothing on for NCCL
+            route = find_path(topology, *pair)
+            if route is None:  # joined by other GPUs only, which pass nothing on for NCCL
                 continue
-            self._rate[pair] = paths[pair].bandwidth
-            if len(paths[pair].hops) == 1:
+            self._rate[pair] = route.bandwidth
+            if len(route.hops) == 1:
                 self.direct.add(pair)
 
     def use(self, order: tuple[int, ...], closed: bool, rings: int) -> None:

@@ -65,13 +65,17 @@ def nvls_program(collective: str, hosts: Sequence[Sequence[int]], channels: int)
         raise Infeasible("NVLS on several hosts needs as many GPUs on each")
     heads = min(near, MOST_HEADS)
     chunks = heads * channels
+    trees = [_neighbours(len(hosts), mirrored=mirrored) for mirrored in (False, True)]
     gpus = []
     for number, host in enumerate(hosts):
         for local, rank in enumerate(host):
             blocks: list[ThreadBlock] = []
             for channel in range(channels):
                 peers = [other[local] for other in hosts]
-                parts = _parts(collective, ranks + SWITCH_RANKS * rank, peers, number, channel)
+                up, down = (
+                    [peers[other] for other in others] for others in trees[channel % 2][number]
+                )
+                parts = _parts(collective, ranks + SWITCH_RANKS * rank, up, down)
                 if local >= heads:
                     parts = (part for part in parts if part[0] == "cpy")
                 offset = channel * heads + local % heads
@@ -84,20 +88,27 @@ def nvls_program(collective: str, hosts: Sequence[Sequence[int]], channels: int)
 
 
 def _parts(
-    collective: str, switch: int, peers: list[int], host: int, channel: int
+    collective: str, switch: int, parents: list[int], children: list[int]
 ) -> Iterator[Move]:
     """Yield what a channel of a GPU does with its shard, each part after the one before."""
     if collective != "allgather":
         yield "cpy", -1, -1, "i"
         yield "s", switch, -1, "o"
-    if len(peers) > 1:
-        parents = double_tree_parents(len(peers), mirrored=channel % 2 == 1)
-        parent = peers[parents[host]] if host in parents else None
-        children = [peers[child] for child, of in parents.items() if of == host]
+    if parents or children:
+        parent = parents[0] if parents else None
         yield from ((op, to, by, "o") for op, to, by, _ in moves(parent, children))
     if collective != "reduce-scatter":
         yield "s", switch + 1, -1, "o" if collective == "allreduce" else "i"
         yield "cpy", -1, -1, "i"
+
+
+def _neighbours(hosts: int, *, mirrored: bool) -> list[tuple[list[int], list[int]]]:
+    """Return by host its parent in the tree, if any, and its children."""
+    near: list[tuple[list[int], list[int]]] = [([], []) for _ in range(hosts)]
+    for child, parent in double_tree_parents(hosts, mirrored=mirrored).items():
+        near[child][0].append(parent)
+        near[parent][1].append(child)
+    return near
 
 
 def _switch(rank: int, ranks: int, chunks: int, blocks: list[ThreadBlock]) -> Iterator[Gpu]:
@@ -130,8 +141,7 @@ def nvls_network(network: Network, hosts: Sequence[Sequence[int]]) -> Network:
     place = {rank: number for host in hosts for number, rank in enumerate(host)}
     ranks = network.ranks
     up, down = [-1] * ranks, [-1] * ranks
-    routes = []
-    near = []
+    shared, routes, near = network.resources, [], []
     for route in network.routes:
         if host_of[route.src] != host_of[route.dst]:
             if place[route.src] == place[route.dst]:
@@ -140,13 +150,13 @@ def nvls_network(network: Network, hosts: Sequence[Sequence[int]]) -> Network:
         near.append(route)
         ends = (up, route.src, route.resources[0]), (down, route.dst, route.resources[-1])
         for side, rank, resource in ends:
-            if side[rank] not in (-1, resource) or network.resources[resource].kind != "nvlink":
+            if side[rank] not in (-1, resource) or shared[resource].kind != "nvlink":
                 raise Infeasible("NVLS needs GPUs that reach each other by one NVLink switch")
             side[rank] = resource
     if min(up + down) < 0:
         raise Infeasible("NVLS needs GPUs that reach each other by one NVLink switch")
-    first = len(network.resources)
-    links = [network.resources[n] for n in up + down]
+    first = len(shared)
+    links = [shared[n] for n in up + down]
     resources = [Resource(link.name, "nvls", link.bandwidth_gbs) for link in links]
     latency = max(route.latency_us for route in near)
     for host in hosts:
@@ -158,4 +168,4 @@ def nvls_network(network: Network, hosts: Sequence[Sequence[int]]) -> Network:
                 Route(rank, switch, [*ups, downs[local]], latency),
                 Route(rank, switch + 1, [ups[local], *downs], latency),
             ]
-    return Network(ranks * (1 + SWITCH_RANKS), [*network.resources, *resources], routes)
+    return Network(ranks * (1 + SWITCH_RANKS), [*shared, *resources], routes)

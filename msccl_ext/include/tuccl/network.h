@@ -1,5 +1,9 @@
 #pragma once
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,6 +49,14 @@ class Network {
   /// Index of the route from `src` to `dst` for `channel`, or -1 where there is none.
   int find(int src, int dst, int channel = 0) const;
 
+  using RepeatedLinks = std::optional<std::vector<int>>;
+
+  /// By resource the one that stands for all that repeat it, if the routes repeat by `period`
+  /// ranks: each is another one's with every rank and resource that much further on, and none
+  /// crosses two that are alike. Nothing where they do not, nor where ranks share an adapter: it
+  /// serves them in turn. Found once for each period.
+  const RepeatedLinks& repeated_links(int period) const;
+
  private:
   void check_resources() const;
   void check_route(std::size_t index) const;
@@ -52,8 +64,10 @@ class Network {
   int ranks_;
   std::vector<Resource> resources_;
   std::vector<Route> routes_;
-  std::vector<int> by_pair_;  ///< src * ranks + dst -> first route or -1.
-  std::vector<int> next_;     ///< Route -> the pair's next route, or -1.
+  std::vector<int> by_ends_;   ///< Routes by source, then destination, then as given.
+  std::vector<int> first_of_;  ///< By source: where its routes begin there.
+  mutable std::map<int, RepeatedLinks> repeated_;
+  std::unique_ptr<std::mutex> repeated_mutex_ = std::make_unique<std::mutex>();
 };
 
 }  // namespace tuccl

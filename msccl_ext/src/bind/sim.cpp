@@ -34,7 +34,7 @@ void bind_network(nb::module_& m) {
       .def(
           "repeats",
           [](const Network& network, int period) {
-            return sim::repeated_links(network, period).has_value();
+            return network.repeated_links(period).has_value();
           },
           "period"_a,
           "Whether routes repeat by so many ranks, and no two ranks share an adapter: then those "

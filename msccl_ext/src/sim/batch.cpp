@@ -106,7 +106,7 @@ double or_refused(const std::function<double()>& time_us) {
 std::vector<double> simulate_all(const Program& program, const std::vector<SimCall>& calls,
                                  const Network& network, const MachineClass& machine,
                                  const SimOptions& options, int threads) {
-  if (program.period > 0 && !sim::repeated_links(network, program.period))
+  if (program.period > 0 && !network.repeated_links(program.period))
     return simulate_all(whole(program), calls, network, machine, options, threads);
   check(machine);
   sim::check_step_loop(options.step_loop);
@@ -134,7 +134,7 @@ std::vector<double> simulate_all(const Program& program, const std::vector<SimCa
 std::vector<double> least_us(const Program& program, const std::vector<SimCall>& calls,
                              const Network& network, const MachineClass& machine,
                              const SimOptions& options) {
-  if (program.period > 0 && !sim::repeated_links(network, program.period))
+  if (program.period > 0 && !network.repeated_links(program.period))
     return least_us(whole(program), calls, network, machine, options);
   check(machine);
   sim::check_step_loop(options.step_loop);

@@ -467,7 +467,7 @@ double busiest_us_per_mb(const Program& program, const Network& network) {
 SimResult simulate(const Program& program, const Knobs& knobs, const Network& network,
                    const MachineClass& machine, std::int64_t nbytes, const SimOptions& options) {
   sim::check_call(program, knobs, network, nbytes);
-  if (program.period > 0 && (options.outside || !sim::repeated_links(network, program.period)))
+  if (program.period > 0 && (options.outside || !network.repeated_links(program.period)))
     return simulate(whole(program), knobs, network, machine, nbytes, options);
   check(machine);
   sim::check_step_loop(options.step_loop);

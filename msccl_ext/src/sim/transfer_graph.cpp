@@ -30,7 +30,7 @@ class Compiler {
            std::int64_t chunk, const StepLoop& step_loop)
       : program_(p), network_(n), machine_(m), costs_(m.costs(k.protocol)), rotation_(p) {
     graph_.links = links_of(n, m, costs_);
-    if (p.period > 0) graph_.links.first = repeated_links(n, p.period).value();
+    if (p.period > 0) graph_.links.first = n.repeated_links(p.period).value();
     for (const Gpu& gpu : p.gpus)
       for (const ThreadBlock& tb : gpu.threadblocks) {
         const int route = tb.send_peer < 0 ? -1 : n.find(gpu.id, tb.send_peer, tb.channel);
@@ -514,75 +514,6 @@ std::vector<std::int64_t> carried_bytes(const Program& program, const Network& n
       }
     }
   return out;
-}
-
-namespace {
-
-constexpr int kNone = -1;
-
-/// By resource the one `period` ranks further on, kNone for those that no route crosses.
-std::optional<std::vector<int>> further_links(const Network& network, int period) {
-  const int ranks = network.ranks();
-  std::vector<int> next(network.resources().size(), kNone), before = next;
-  const auto follows = [&](int from, int to) {
-    const Resource& one = network.resources()[from];
-    const Resource& other = network.resources()[to];
-    if (next[from] == kNone && before[to] == kNone) {
-      next[from] = to;
-      before[to] = from;
-    }
-    return next[from] == to && one.kind == other.kind && one.bandwidth_gbs == other.bandwidth_gbs;
-  };
-  for (int r = 0; r < static_cast<int>(network.routes().size()); ++r) {
-    const Route& route = network.routes()[r];
-    int channel = 0;
-    while (network.find(route.src, route.dst, channel) != r) ++channel;
-    const int further =
-        network.find((route.src + period) % ranks, (route.dst + period) % ranks, channel);
-    if (further < 0) return std::nullopt;
-    const Route& other = network.routes()[further];
-    if (other.latency_us != route.latency_us || other.transport != route.transport ||
-        !std::equal(route.resources.begin(), route.resources.end(), other.resources.begin(),
-                    other.resources.end(), follows))
-      return std::nullopt;
-  }
-  return next;
-}
-
-/// Whether no route crosses two links that are alike, and all that cross a link of a network leave
-/// one rank or reach one. Else it matters who is served first.
-bool ranks_have_links_of_their_own(const Network& network, const std::vector<int>& first) {
-  std::vector<std::pair<int, int>> ends(first.size(), {kNone, kNone});  // -2: several
-  for (const Route& route : network.routes()) {
-    std::vector<int> crossed;
-    for (const int id : route.resources) {
-      crossed.push_back(first[id]);
-      auto& [src, dst] = ends[id];
-      src = src == kNone || src == route.src ? route.src : -2;
-      dst = dst == kNone || dst == route.dst ? route.dst : -2;
-      if (src == -2 && dst == -2 && network.resources()[id].kind == "network") return false;
-    }
-    std::sort(crossed.begin(), crossed.end());
-    if (std::adjacent_find(crossed.begin(), crossed.end()) != crossed.end()) return false;
-  }
-  return true;
-}
-
-}  // namespace
-
-std::optional<std::vector<int>> repeated_links(const Network& network, int period) {
-  const auto next = further_links(network, period);
-  if (!next) return std::nullopt;
-  std::vector<int> first(next->size(), kNone);
-  for (int start = 0; start < static_cast<int>(first.size()); ++start) {
-    if (first[start] != kNone) continue;
-    int length = 0;
-    for (int at = start; at != kNone && first[at] == kNone; at = (*next)[at], ++length)
-      first[at] = start;
-    if ((*next)[start] != kNone && length != network.ranks() / period) return std::nullopt;
-  }
-  if (!ranks_have_links_of_their_own(network, first)) return std::nullopt;
-  return first;
 }
 
 }  // namespace tuccl::sim

@@ -102,7 +102,7 @@ struct Links {
   const Network* network = nullptr;
   std::vector<Bundle> bundles;
   std::vector<double> capacity;  ///< By resource: wire bytes per us.
-  std::vector<int> first;        ///< By resource: the one that it repeats (repeated_links).
+  std::vector<int> first;        ///< By resource: the one that it repeats (Network::repeated_links).
 
   const std::vector<int>& resources(const Bundle& b) const {
     return b.path ? *b.path : network->routes()[b.route].resources;
@@ -138,14 +138,9 @@ void check_step_loop(const StepLoop&);
 /// Payload up to which a transfer is one slice (Simple).
 double least_slice(const Knobs&, const StepLoop&);
 
-/// By resource the one that stands for all that repeat it, if the network's routes repeat by
-/// `period` ranks: each is another one's with every rank and resource that much further on, and
-/// none crosses two that are alike. Nothing where they do not, nor where ranks share an adapter: it
-/// serves them in turn.
-std::optional<std::vector<int>> repeated_links(const Network&, int period);
-
 /// Throws InputError for what `simulate` lists, but for deadlocks. With a period the graph is of
-/// the ranks below it, over the links that stand for others: it takes what `repeated_links` finds.
+/// the ranks below it, over the links that stand for others: it takes what the
+/// network's `repeated_links` finds.
 TransferGraph compile(const Program&, const Knobs&, const Network&, const MachineClass&,
                       std::int64_t chunk_bytes, const StepLoop&);
 
