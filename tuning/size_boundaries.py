@@ -26,6 +26,7 @@ _ELEMENT_BYTES = 4
 _SIGMAS = 2.0
 _TOLERANCE, _COARSE_TOLERANCE = 1.03, 1.25  # coarse: with noise, and of ranks beyond
 _MOST_RANKS = 32  # whose runs are soon simulated
+_FAR = 1.25  # times as slow at both tuned sizes: of more ranks, not timed between them
 
 
 def entries_of_sizes(
@@ -44,30 +45,34 @@ def entries_of_sizes(
     beyond them the default may be faster.
     """
     times = CandidateTimes(executor, topology, collective, options.nccl_version, programs)
-    exact = executor.deterministic and topology.ranks <= _MOST_RANKS
-    tolerance = _TOLERANCE if exact else _COARSE_TOLERANCE
-    entries = entries_to_borders(entries_by_size, times, tolerance)
+    many = topology.ranks > _MOST_RANKS
+    tolerance = _COARSE_TOLERANCE if many or not executor.deterministic else _TOLERANCE
+    far = _FAR if many and executor.deterministic else math.inf
+    entries = entries_to_borders(entries_by_size, times, tolerance, far)
     if options.prefer != "speed":
         entries = [entry_preferring(entry, options.prefer) for entry in entries]
     return entries
 
 
 def entries_to_borders(
-    entries_by_size: Mapping[int, Entries], times: Times, tolerance: float = _TOLERANCE
+    entries_by_size: Mapping[int, Entries],
+    times: Times,
+    tolerance: float = _TOLERANCE,
+    far: float = math.inf,
 ) -> list[Entry]:
     """Return the entries of one collective, each up to where another begins to be faster.
 
     The entries of each tuned size, rising, need no ranges. Between two sizes the first candidates
     of both and the runtime's default are timed at sizes halfway on a log scale, until the size at
     which the fastest changes is known to ``tolerance``; the default gets an entry of its own where
-    it is fastest. Both placements count alike. Equal candidates, and times within their noise,
+    it is fastest, and is not timed where both sizes have one ``far`` times as fast. Both placements count alike. Equal candidates, and times within their noise,
     leave the border in the geometric middle of what is not known. The outer ends are those of
     `ranges_from_sizes`.
     """
     ranges = ranges_from_sizes(list(entries_by_size))
     starts: list[tuple[int, Entries]] = [(ranges[0][0], next(iter(entries_by_size.values())))]
     for (low, at_low), (high, at_high) in pairwise(entries_by_size.items()):
-        starts += _Gap(low, high, at_low, at_high, times, tolerance).starts()
+        starts += _Gap(low, high, at_low, at_high, times, tolerance, far).starts()
     highs = [*(start for start, _ in starts[1:]), ranges[-1][1]]
     return [
         msgspec.structs.replace(entry, min_bytes=low, max_bytes=high)
@@ -98,6 +103,7 @@ class _Gap:
     at_high: Entries
     times: Times
     tolerance: float
+    far: float
 
     def starts(self) -> Iterator[tuple[int, Entries]]:
         """The sizes above ``low`` at which other entries begin, the last of them ``at_high``."""
@@ -116,6 +122,15 @@ class _Gap:
         """An entry for all placements with the default alone."""
         [first, *_] = self.at_low
         return (msgspec.structs.replace(first, placement="any", candidates=(first.default,)),)
+
+    @property
+    def _default_is_slow(self) -> bool:
+        return all(
+            entry.candidates[0].stats is not None
+            and entry.default.stats is not None
+            and entry.default.stats.median_us > self.far * entry.candidates[0].stats.median_us
+            for entry in (*self.at_low, *self.at_high)
+        )
 
     def _changes(
         self, low: int, fastest_low: Entries, high: int, fastest_high: Entries
@@ -145,7 +160,8 @@ class _Gap:
         nearer, farther = self.at_low, self.at_high
         if nbytes > _middle(self.low, self.high):
             nearer, farther = farther, nearer
-        for entries in (nearer, farther, self._default):
+        default = () if self._default_is_slow else (self._default,)
+        for entries in (nearer, farther, *default):
             candidates = _candidates(entries, nbytes)
             choices.setdefault(tuple(c.name for c in candidates), entries)
             every |= {c.name: c for c in candidates}
