@@ -103,6 +103,8 @@ _ALLPAIRS, *_VARIANTS = (
         collectives,
         partial(allpairs, paired=paired, unordered=unordered),
         _ALLPAIRS_CHUNKS,
+        # Beyond, more steps than a thread block of the executor's may have.
+        at_scale={"allreduce": 32},
         bitwise_equal=not unordered,
         sizeless=frozenset() if unordered else _ALLPAIRS_SIZELESS & collectives,
     )

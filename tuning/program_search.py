@@ -11,6 +11,7 @@ from itertools import product
 from tuccl.errors import InputError
 from tuccl.program import Knobs, Program, max_threads
 from tuccl.runtime.executors.knob_grid import CHANNELS, PROTOCOLS
+from tuccl.runtime.nccl.ll128 import ll128_is_safe
 from tuccl.runtime.table import KnobValues, fork_threads, hangs_between_hosts
 from tuccl.simulation import MachineClass
 from tuccl.sketches import Sketch, candidate_sketches
@@ -30,7 +31,6 @@ from tuccl.synth import (
 from tuccl.synth.model.collective import collective_on
 from tuccl.topology import Topology, machine_of
 from tuccl.topology.machines import as_topology
-from tuccl.tuning.programs import ll128_is_safe
 from tuccl.units import Size, size_bytes
 
 _RCCL_THREADS = max_threads("Simple", "rccl")

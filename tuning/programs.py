@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path as Folder
@@ -13,11 +13,18 @@ import msgspec
 
 from tuccl import program as xml
 from tuccl.errors import Infeasible, InputError
-from tuccl.program import Knobs, Program, default_buffer_bytes, max_safe_bytes, xml_text
+from tuccl.program import (
+    Knobs,
+    Program,
+    default_buffer_bytes,
+    max_safe_bytes,
+    with_period,
+    xml_text,
+)
 from tuccl.runtime import ProgramFile, program_file
 from tuccl.runtime.executors.knob_grid import CHANNELS, PROTOCOLS, WHOLE_GRID, KnobGrid
 from tuccl.runtime.executors.plan_sim import plan_knobs
-from tuccl.runtime.nccl.graph import nccl_graph
+from tuccl.runtime.nccl.ll128 import ll128_is_safe
 from tuccl.sketches import Sketch
 from tuccl.sketches.parameters import MOST_MESHED, SketchSpace
 from tuccl.synth import (
@@ -42,7 +49,7 @@ from tuccl.synth.lowering.limits import limits_of
 from tuccl.synth.methods import Method
 from tuccl.synth.model.problem import STAND_IN
 from tuccl.synth.model.solver import Budget
-from tuccl.topology import Path, Topology, encode_topology, machine_of, path
+from tuccl.topology import Topology, encode_topology, machine_of, network
 from tuccl.tuning.searches.initial_points import default_point
 from tuccl.tuning.searches.sketch_axes import ParameterAxes
 from tuccl.tuning.searches.space import Channels, Space
@@ -61,12 +68,14 @@ _MOST_SOLVE_S = 600.0  # where the effort ends it
 _SHARED = SOLVERS | {  # schedules on disk
     m.name for m in (*METHODS.values(), *EXACT_METHODS.values()) if m.effort_s >= 0.1
 }
+# Ranks whose programs and schedules are all kept, whole; of more some are.
+_MOST_KEPT = 32
+_MOST_SCHEDULES = 48
 # Steps of the programs that are kept, of ranks times ranks each: some 2 GB.
 _MOST_STEPS_KEPT = 1 << 20
 _SIZE_CLASSES = (16 << 10, 1 << 20, 64 << 20)
 _ELEMENT_BYTES = 4
 _MOST_MEMORY = 1 << 24  # chunks of all ranks together; the verifier takes four times as many
-_LL128_CAPABILITIES = (70, 80, 90, 100, 120)
 _T = TypeVar("_T")
 
 
@@ -93,10 +102,14 @@ class VerifiedProgram:
 
 @dataclass(frozen=True)
 class _NumberedSchedule:
-    """A schedule and the number that equal ones share."""
+    """How to make a schedule, if it is not kept, and the number that equal ones share.
 
-    schedule: Schedule
+    ``keeps_lines``: LL128 is safe on every link that it uses.
+    """
+
     number: int
+    keeps_lines: bool
+    make: Callable[[], Schedule]
 
 
 class ProgramCache:
@@ -147,13 +160,17 @@ class ProgramCache:
         self._most_threadblocks = min(self._limits.threadblocks, resident)
         # Each peer takes a thread block.
         self._has_default = topology.ranks <= self._most_threadblocks + 1
-        self._schedules = _Memo[_NumberedSchedule]()
+        many = topology.ranks > _MOST_KEPT
+        self._numbered = _Memo[_NumberedSchedule]()
+        self._schedules = _Memo[Schedule](_MOST_SCHEDULES if many else 0)
         self._sketch_keys: dict[Sketch, bytes] = {}
-        self._numbers: dict[tuple[object, ...], int] = {}
-        many = topology.ranks > MOST_MESHED
-        sizes = {len(topology.gpus_of(host)) for host in topology.hosts}
-        self._has_rails = many and len(topology.hosts) > 2 and len(sizes) == 1 and sizes != {1}
-        kept = max(_MOST_STEPS_KEPT // topology.ranks**2, 12) if topology.ranks > 32 else 0
+        self._numbers: dict[bytes, int] = {}
+        [size, *others] = {len(topology.gpus_of(host)) for host in topology.hosts}
+        equal = len(topology.hosts) > 2 and not others and size > 1
+        self._has_rails = equal and topology.ranks > MOST_MESHED
+        folds = equal and _MOST_KEPT < topology.ranks <= MOST_MESHED and not as_plans
+        self._period = size if folds and network(topology).repeats(size) else 0
+        kept = max(_MOST_STEPS_KEPT // topology.ranks**2, 12) if many else 0
         self._lowered = _Memo[Program](kept)
         self._replicated = _Memo[Program](kept)
         self._programs = _Memo[Program](kept)
@@ -221,8 +238,7 @@ class ProgramCache:
             return {}
         most = self._most_channels(base)
         counts = tuple(c for c in CHANNELS if c <= most and _divides(nbytes, base.nchunks * c))
-        safe = ll128_is_safe(self.topology, numbered.schedule.sent)
-        return {p: counts for p in PROTOCOLS if p != "LL128" or safe}
+        return {p: counts for p in PROTOCOLS if p != "LL128" or numbered.keeps_lines}
 
     def space(
         self,
@@ -293,19 +309,15 @@ class ProgramCache:
             self._sketch_keys[sketch] = _sketch_key(sketch)
         key = self._sketch_keys[sketch], choice.method, choice.chunks_per_rank, size
 
-        def make() -> _NumberedSchedule:
-            schedule = self._synthesize(sketch, choice, size, key)
-            content = (
-                schedule.nchunks,
-                schedule.period,
-                schedule.transfers,
-                schedule.scratch,
-                schedule.hints,
-            )
-            number = self._numbers.setdefault(content, len(self._numbers))
-            return _NumberedSchedule(schedule, number)
+        def make() -> Schedule:
+            return self._schedules.get(key, lambda: self._synthesize(sketch, choice, size, key))
 
-        return self._schedules.get(key, make)
+        def numbered() -> _NumberedSchedule:
+            schedule = make()
+            number = self._numbers.setdefault(_content(schedule), len(self._numbers))
+            return _NumberedSchedule(number, ll128_is_safe(self.topology, schedule.sent), make)
+
+        return self._numbered.get(key, numbered)
 
     def _synthesize(
         self, sketch: Sketch, choice: ScheduleChoice, nbytes: int, key: object
@@ -335,7 +347,8 @@ class ProgramCache:
 
     def _lower(self, numbered: _NumberedSchedule, placement: Placement = "any") -> Program:
         def make() -> Program:
-            return lower(numbered.schedule, dialect=self.dialect, placement=placement)
+            program = lower(numbered.make(), dialect=self.dialect, placement=placement)
+            return with_period(program, self._period)
 
         return self._lowered.get((numbered.number, placement), make)
 
@@ -467,40 +480,11 @@ class _Memo(Generic[_T]):
         return value
 
 
-def ll128_is_safe(topology: Topology, pairs: Iterable[tuple[int, int]]) -> bool:
-    """Return whether LL128 keeps data whole between all ``pairs`` of (sender, receiver) ranks.
-
-    Notes:
-        NCCL's rule (src/graph/tuning.cc): LL128 relies on 128-byte stores arriving whole, which
-        holds over NVLink, and through a NIC where no CPU stands between it and the GPUs, on
-        GPUs of compute capability 7.0, 8.0, 9.0 and, since NCCL 2.25, 10.0 and 12.0. Elsewhere it
-        may corrupt data, so it is never tried.
-    """
-    capable = nccl_graph(topology).capability in _LL128_CAPABILITIES
-    return capable and topology.derived(_WholeLines).between(pairs)
-
-
-class _WholeLines:
-    """The pairs of ranks whose paths are known to keep the lines of LL128 whole."""
-
-    def __init__(self, topology: Topology) -> None:
-        self._topology = topology
-        self._pairs: set[tuple[int, int]] = set()
-
-    def between(self, pairs: Iterable[tuple[int, int]]) -> bool:
-        """Return whether all ``pairs`` are such."""
-        fresh = set(pairs) - self._pairs
-        topology = self._topology
-        if not all(_keeps_lines_whole(topology, path(topology, *pair)) for pair in fresh):
-            return False
-        self._pairs |= fresh
-        return True
-
-
-def _keeps_lines_whole(topology: Topology, way: Path) -> bool:
-    if way.crosses_network:
-        return all(topology.node(hop.src).kind != "cpu" for hop in way.hops)
-    return all(hop.kind in ("nvlink", "c2c") for hop in way.hops)
+def _content(schedule: Schedule) -> bytes:
+    """Return a key of all that lowering sees of a schedule."""
+    content = schedule.nchunks, schedule.period, schedule.transfers, schedule.scratch
+    hints = repr(schedule.hints).encode()
+    return hashlib.sha256(msgspec.msgpack.encode(content) + hints).digest()
 
 
 def _size_class(nbytes: int) -> int:

@@ -65,9 +65,9 @@ def entries_to_borders(
     The entries of each tuned size, rising, need no ranges. Between two sizes the first candidates
     of both and the runtime's default are timed at sizes halfway on a log scale, until the size at
     which the fastest changes is known to ``tolerance``; the default gets an entry of its own where
-    it is fastest, and is not timed where both sizes have one ``far`` times as fast. Both placements count alike. Equal candidates, and times within their noise,
-    leave the border in the geometric middle of what is not known. The outer ends are those of
-    `ranges_from_sizes`.
+    it is fastest, and is not timed where at both sizes it takes over ``far`` times as long. Both
+    placements count alike. Equal candidates, and times within their noise, leave the border in the
+    geometric middle of what is not known. The outer ends are those of `ranges_from_sizes`.
     """
     ranges = ranges_from_sizes(list(entries_by_size))
     starts: list[tuple[int, Entries]] = [(ranges[0][0], next(iter(entries_by_size.values())))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import cycle, permutations
 from random import Random
@@ -35,6 +35,7 @@ from tuccl.simulation import trace as simulate_and_record
 from tuccl.synth.baseline.nccl_nvls import SWITCH_RANKS, nvls_network
 from tuccl.topology import CrossTraffic, Topology, machine_of, network, process_gpus, residual
 from tuccl.topology.machine import plan_machine_of
+from tuccl.topology.paths import find_path
 
 _MOMENTS = 20  # of cross traffic that a call is simulated at, for each repeat
 _ITERATION_REPEATS = 10
@@ -107,12 +108,20 @@ class SimExecutor(Executor):
         self._launch = launch
         self._has_parts = shared is None and cross is None
         self._hosts = tuple(topology.gpus_of(host) for host in topology.hosts)
-        # Of very many ranks, links between hosts only where programs so far send.
-        self._sent: set[tuple[int, int]] | None = None
-        self._known: set[tuple[int, int, int]] = set()
+        # Of very many ranks, by place on a host how many ranks further on programs so far send;
+        # None: all pairs have routes.
+        self._sends: set[tuple[int, int]] | None = None
+        self._period = len(self._hosts[0])
         if self._has_parts and topology.ranks > _MOST_MESHED:
-            self._sent = {pair for host in self._hosts for pair in permutations(host, 2)}
-        self._network = shared if shared is not None else network(topology, self._sent)
+            in_turn = [rank for host in self._hosts for rank in host]
+            if len(set(map(len, self._hosts))) > 1 or in_turn != list(range(topology.ranks)):
+                self._period = topology.ranks
+            self._sends = {
+                (src % self._period, (dst - src) % topology.ranks)
+                for host in self._hosts
+                for src, dst in permutations(host, 2)
+            }
+        self._network = shared if shared is not None else network(topology, self._pairs())
         self._cross = (
             CrossRuns(topology, self._network, cross, self.connection_a_pair) if cross else None
         )
@@ -224,23 +233,34 @@ class SimExecutor(Executor):
 
         return time_us
 
+    def _pairs(self) -> Iterator[tuple[int, int]] | None:
+        """The pairs of ranks that have routes, on all hosts alike; None: all."""
+        if self._sends is None:
+            return None
+        return (
+            (src, (src + by) % self.ranks)
+            for place, by in self._sends
+            for src in range(place, self.ranks, self._period)
+            if find_path(self._topology, src, (src + by) % self.ranks) is not None
+        )
+
     def _add_links(self, program: Program | None = None) -> None:
         """Take up the links over which ``program`` sends; None: those of all pairs."""
-        if self._sent is None:
+        if self._sends is None:
             return
         if program is None:
-            self._sent = None
+            self._sends = None
         else:
             sends = {
-                (program.period, gpu.id, block.send_peer)
+                (gpu.id % self._period, (block.send_peer - gpu.id) % self.ranks)
                 for gpu in program.written
                 for block in gpu.threadblocks
+                if gpu.id < self.ranks and 0 <= block.send_peer < self.ranks
             }
-            if sends <= self._known:
+            if sends <= self._sends:
                 return
-            self._known |= sends
-            self._sent |= {pair for pair in program.sent if max(pair) < self.ranks}
-        self._network = network(self._topology, self._sent)
+            self._sends |= sends
+        self._network = network(self._topology, self._pairs())
         vars(self).pop("_multicast", None)
 
     def _links(self, shared: Network, multicast: bool) -> Network:

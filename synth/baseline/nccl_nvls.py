@@ -87,9 +87,7 @@ def nvls_program(collective: str, hosts: Sequence[Sequence[int]], channels: int)
     return Program(name, collective, "Simple", channels, chunks, gpus)
 
 
-def _parts(
-    collective: str, switch: int, parents: list[int], children: list[int]
-) -> Iterator[Move]:
+def _parts(collective: str, switch: int, parents: list[int], children: list[int]) -> Iterator[Move]:
     """Yield what a channel of a GPU does with its shard, each part after the one before."""
     if collective != "allgather":
         yield "cpy", -1, -1, "i"

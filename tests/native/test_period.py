@@ -7,7 +7,19 @@ from functools import cache
 import pytest
 
 from tuccl.errors import Infeasible, InputError
-from tuccl.program import Knobs, Program, parse_xml, replicate, to_xml, verify, whole
+from tuccl.program import (
+    Gpu,
+    Knobs,
+    Program,
+    Step,
+    ThreadBlock,
+    parse_xml,
+    replicate,
+    to_xml,
+    verify,
+    whole,
+    with_period,
+)
 from tuccl.runtime.table.programs import program_file
 from tuccl.simulation import Network, Resource, simulate
 from tuccl.sketches import full_mesh
@@ -64,6 +76,36 @@ def test_programs_are_those_of_all_ranks(name: str, collective: str, method: str
     assert fraction_of_bound(program, topology, of_collective) == fraction_of_bound(
         every, topology, of_collective
     )
+
+
+def test_hosts_that_do_the_same_are_found() -> None:
+    name = "8x dgx-h100"
+    for collective, method in (
+        *(("allgather", "hierarchical2"), ("allgather", "packing"), ("allgather", "pipelined")),
+        *(("allreduce", "hierarchical-rings"), ("allreduce", "fewstep")),
+    ):
+        program = lower(_schedule(name, collective, method))
+        one = with_period(program, 8)
+        assert (program.period, one.period, len(one.written)) == (0, 8, 8)
+        assert whole(one) == program
+        assert verify(one).ok
+        assert with_period(one, 8) == one
+
+
+def test_hosts_that_differ_stay_apart() -> None:
+    name = "8x dgx-h100"
+    program = lower(_schedule(name, "allgather", "recursive"))
+    assert with_period(program, 8) == program
+    assert with_period(program, 7) == program
+    program = lower(_schedule(name, "allgather", "packing"))
+    [*gpus, last] = program.gpus
+    [*blocks, block] = last.threadblocks
+    [*steps, step] = block.steps
+    other = Step(step.op, step.src_buffer, 1, step.dst_buffer, step.dst_offset, step.count)
+    block = ThreadBlock(block.id, block.send_peer, block.recv_peer, block.channel, [*steps, other])
+    gpu = Gpu(63, last.input_chunks, last.output_chunks, last.scratch_chunks, [*blocks, block])
+    changed = Program("p", "allgather", "Simple", program.nchannels, program.nchunks, [*gpus, gpu])
+    assert with_period(changed, 8) == changed
 
 
 @pytest.mark.parametrize("knobs", [Knobs("Simple"), Knobs("LL", 2), Knobs("LL128", 2)])

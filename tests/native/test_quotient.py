@@ -80,7 +80,7 @@ def test_few_blocks_stand_for_all_where_hosts_are_alike() -> None:
 
 
 def test_rails_of_nccls_trees_are_alike() -> None:
-    """Their channels go round the GPUs of each host, so that flows meet on links in other orders."""
+    """Channels go round the GPUs of a host: flows meet on its links in other orders."""
     topology = _MACHINES["8x dgx-h100"]()
     [program] = (p for p in _programs("8x dgx-h100") if p.name.startswith("nccl-tree"))
     call = program, Knobs("Simple"), network(topology), machine_of(topology), _NBYTES

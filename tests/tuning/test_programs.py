@@ -5,11 +5,12 @@ import pytest
 from tuccl import program as program_module
 from tuccl.errors import Infeasible, InputError
 from tuccl.program import Program, default_buffer_bytes, max_safe_bytes, verify, write_program
+from tuccl.runtime.nccl.ll128 import ll128_is_safe
 from tuccl.sketches import candidate_sketches
 from tuccl.synth import Collective, Options, Problem, Schedule, ScheduleChoice, make_schedule
 from tuccl.topology import Topology, load_profile
 from tuccl.tuning import programs
-from tuccl.tuning.programs import ROBUST, ProgramCache, ll128_is_safe
+from tuccl.tuning.programs import ROBUST, ProgramCache
 
 SIZE = 1 << 20
 

@@ -255,6 +255,9 @@ Gpu gpu_of(const Program&, int rank);
 /// steps.
 Program whole(const Program&, std::optional<int> only = std::nullopt);
 
+/// The program of the ranks below `period`, if the others repeat them, else the program itself.
+Program with_period(const Program&, int period);
+
 /// `instances` copies of a program side by side, each on channels of its own: every chunk is cut in
 /// as many parts and copy j moves part j. Within a rank's share of a buffer the parts of one copy
 /// lie side by side, so a run of chunks stays one step unless it crosses from one share to the

@@ -22,6 +22,7 @@ from tuccl._native import (
     replicate,
     to_xml,
     whole,
+    with_period,
 )
 from tuccl.errors import InputError
 from tuccl.files import read_bounded, write_file
@@ -46,6 +47,7 @@ __all__ = [
     "to_xml",
     "verify",
     "whole",
+    "with_period",
     "write_program",
 ]
 

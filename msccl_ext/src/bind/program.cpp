@@ -129,6 +129,8 @@ void bind_programs(nb::module_& m) {
       "Chunks of the send and the receive buffer of `rank`.");
   m.def("whole", &whole, "program"_a, "only"_a = nb::none(),
         "The same program, written for all its ranks; with `only`, no other rank has steps.");
+  m.def("with_period", &with_period, "program"_a, "period"_a,
+        "The program of the ranks below `period`, if the others repeat them, else `program`.");
   m.def("replicate", &replicate, "program"_a, "instances"_a,
         "`instances` copies of `program` side by side, each on channels of its own and with a part "
         "of every chunk. Raises InputError where `instances` is below 1 or above 1024.");

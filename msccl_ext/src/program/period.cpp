@@ -117,4 +117,22 @@ Program whole(const Program& program, std::optional<int> only) {
   return out;
 }
 
+Program with_period(const Program& program, int period) {
+  if (program.period > 0 || static_cast<int>(program.gpus.size()) != program.ngpus ||
+      !is_legal_period(program.collective, program.nchunks, program.ngpus, period))
+    return program;
+  Program out = program;
+  out.period = period;
+  out.gpus.resize(static_cast<std::size_t>(period));
+  if (!has_legal_period(out)) return program;
+  const Rotation rotation(out);
+  for (int rank = period; rank < program.ngpus; ++rank) {
+    const Gpu& like = out.gpus[static_cast<std::size_t>(rank % period)];
+    if (rotated(like, rotation, rank - rank % period, true) !=
+        program.gpus[static_cast<std::size_t>(rank)])
+      return program;
+  }
+  return out;
+}
+
 }  // namespace tuccl

@@ -10,8 +10,12 @@ import pytest
 from tuccl.errors import InputError
 from tuccl.program import Knobs
 from tuccl.runtime.executors.executor import Executor
-from tuccl.runtime.executors.sim import SimExecutor, padded
-from tuccl.topology import load_machine
+from tuccl.runtime.executors.sim import GroupCall, SimExecutor, padded
+from tuccl.simulation import simulate
+from tuccl.sketches.rails import rails
+from tuccl.synth import Collective, Problem, lower, make_schedule
+from tuccl.synth.baseline.nccl import nccl_program
+from tuccl.topology import join, keep_gpus, load_machine, load_profile, machine_of, network
 
 
 @pytest.fixture(scope="module")
@@ -102,3 +106,34 @@ def test_programs_for_other_ranks_and_unknown_launches_are_refused(
         executor.time(hand.ring_allgather(ranks=3), Knobs(), 1024)
     with pytest.raises(InputError, match="launch"):
         SimExecutor(hand.mesh(), launch="torchrun")
+
+
+def test_many_ranks_have_routes_where_programs_send() -> None:
+    topology = join(load_profile("dgx-h100"), 17)
+    executor, links = SimExecutor(topology), network(topology)
+    problem = Problem(Collective("allreduce", 136), rails(topology), 1, 136 << 13, topology)
+    for program in (
+        nccl_program(topology, problem.collective, "tree", 2),
+        lower(make_schedule(problem, "hierarchical-doubling")),
+    ):
+        time_us = executor.time(program, Knobs("LL128"), problem.nbytes).us
+        result = simulate(
+            program, Knobs("LL128"), links, machine_of(topology), problem.nbytes, launch="mpi"
+        )
+        assert time_us == pytest.approx(result.time_us, rel=1e-9)
+
+
+def test_many_ranks_on_unlike_hosts_have_routes_too() -> None:
+    topology = keep_gpus(join(load_profile("dgx-h100"), 17), range(132))
+    collective = Collective("allreduce", 132)
+    program = nccl_program(topology, collective, "ring", 1)
+    executor = SimExecutor(topology)
+    one = executor.time(program, Knobs("LL128"), 132 << 13).us
+    whole = simulate(
+        program, Knobs("LL128"), network(topology), machine_of(topology), 132 << 13, launch="mpi"
+    )
+    assert one == pytest.approx(whole.time_us, rel=1e-9)
+    [call] = executor.time_groups(
+        [GroupCall(range(132), program, Knobs("LL128"), 132 << 13, repeats=False)]
+    )
+    assert call == pytest.approx(whole.time_us, rel=1e-6)
