@@ -8,8 +8,6 @@
 
 namespace tuccl {
 
-inline constexpr int kMostOffset = 32767;  ///< int16
-
 /// Steps that one primitive makes of those from `position` on: more than one for `re` steps that
 /// the parser fuses (docs/reference/msccl.md).
 int fused_steps(const ThreadBlock&, int position);

@@ -13,6 +13,8 @@ namespace tuccl::sim {
 namespace {
 
 constexpr int kWarp = 32;
+/// More than MSCCL takes: what stands for NCCL's own algorithms on many ranks has as many chunks.
+constexpr int kMostOffset = (1 << 24) - 1;
 constexpr int kSimpleMessage = 3;  // a proxy's time for Simple over LL's (netOverhead, tuning.cc)
 constexpr int kLeastSliceOf = 64;  // of C: half a transfer's slots over 32 (prims_simple.h)
 
@@ -185,8 +187,8 @@ class Compiler {
       throw InputError(where() + ": count is " + std::to_string(s.count) + ", expected 1 to 71");
     for (const int offset : {s.src_offset, s.dst_offset})
       if (offset < -1 || offset > kMostOffset)
-        throw InputError(where() + ": offset is " + std::to_string(offset) +
-                         ", expected -1 to 32767");
+        throw InputError(where() + ": offset is " + std::to_string(offset) + ", expected -1 to " +
+                         std::to_string(kMostOffset));
     Transfer t = priced(block, s, sources);
     t.step = position;
     t.last_step = position + sources - 1;

@@ -102,7 +102,7 @@ struct Links {
   const Network* network = nullptr;
   std::vector<Bundle> bundles;
   std::vector<double> capacity;  ///< By resource: wire bytes per us.
-  std::vector<int> first;        ///< By resource: the one that it repeats (Network::repeated_links).
+  std::vector<int> first;  ///< By resource: the one that it repeats (Network::repeated_links).
 
   const std::vector<int>& resources(const Bundle& b) const {
     return b.path ? *b.path : network->routes()[b.route].resources;
