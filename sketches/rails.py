@@ -39,13 +39,14 @@ def rails(topology: Topology, collective: str = "") -> Sketch:
     Raises:
         InputError: the topology joins no such ranks, or hosts of very many differ in size.
     """
-    made = topology.derived(_made)
-    if collective not in made:
-        made[collective] = _rails(topology, collective)
-    return made[collective]
+    sketches = topology.derived(_by_collective)
+    if collective not in sketches:
+        sketches[collective] = _rails(topology, collective)
+    return sketches[collective]
 
 
-def _made(_: Topology) -> dict[str, Sketch]:
+def _by_collective(_: Topology) -> dict[str, Sketch]:
+    """The sketches of a topology so far."""
     return {}
 
 

@@ -483,8 +483,9 @@ class _Memo(Generic[_T]):
 def _content(schedule: Schedule) -> bytes:
     """Return a key of all that lowering sees of a schedule."""
     content = schedule.nchunks, schedule.period, schedule.transfers, schedule.scratch
-    hints = repr(schedule.hints).encode()
-    return hashlib.sha256(msgspec.msgpack.encode(content) + hints).digest()
+    hints = schedule.hints
+    order = hints.split_send_recv, hints.sends_first, sorted(hints.shared_threadblocks)
+    return hashlib.sha256(msgspec.msgpack.encode((content, order))).digest()
 
 
 def _size_class(nbytes: int) -> int:

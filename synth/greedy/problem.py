@@ -15,7 +15,7 @@ from tuccl.synth.packing.edge_capacities import same_host_or_rail
 
 # Connections that a rank should need at most: each takes a thread block.
 MOST_CONNECTIONS = 32
-# Ranks up to which all are planned and lowered; above, those of one period only.
+# Ranks up to which all are planned; above, those of one period only.
 _MOST_PLANNED_RANKS = 64
 # Sends planned over all starts of one problem, which bounds the time spent on it.
 _MOST_PLANNED_SENDS = 150_000
@@ -60,7 +60,7 @@ class PlanningProblem:
 
     @property
     def is_rotated(self) -> bool:
-        """Return whether one period alone is lowered, and the executor's ranks rotate it."""
+        """Return whether one period alone is planned, whose sends are spread over channels."""
         return self.routes.network.ranks > _MOST_PLANNED_RANKS and self.routes.periods > 1
 
     def search(self, sends: int) -> dict[str, int]:
