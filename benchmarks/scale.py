@@ -9,7 +9,7 @@ lowering, proof, simulation at 4 GiB, writing. A row is one method's program of 
 --search the fastest that `tuccl synth` finds. `simulated` is the part of the bound that its
 simulated rate is, `links` the part that its busiest link allows; `file` is in MB. With --tables a
 row is `tuccl tune` of 21 sizes, allgather and allreduce: CPU seconds, evaluations, and how many
-times as fast as NCCL's choice its programs are, as a geometric mean (results/scale_tables.md).
+times as fast as NCCL's choice its programs are, as a geometric mean.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import resource
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -35,14 +34,14 @@ _NBYTES = 4 << 30
 # Seconds and GiB that one program is to take, by GPUs: of other collectives, of an alltoall.
 _MARKS = {64: (1, 1, 2), 512: (5, 20, 4), 1024: (10, 60, 6), 4096: (90, 600, 12)}
 _TABLE = ("allgather", "allreduce")
-_TABLE_MARKS = {64: 90, 512: 240, 1024: 480, 4096: 1800}  # seconds
+_TABLE_MARKS = {64: 90, 512: 240, 1024: 480}  # seconds
 # GPUs up to which packing and hierarchical2 are run.
 _MOST_PACKED, _MOST_RAILS = 640, 960
 _HEAD = (
     f"{'machine':<9}{'collective':<16}{'method':<22}{'cpu s':>7}{'mark':>6}{'GB':>7}{'mark':>6}"
     f"{'simulated':>11}{'links':>7}{'blocks':>8}{'steps':>7}{'file':>7}"
 )
-_TABLE_HEAD = f"{'machine':<9}{'cpu s':>7}{'mark':>6}{'GB':>7}{'mark':>6}{'evals':>7}{'gain':>7}"
+_TABLE_HEAD = f"{'machine':<9}{'cpu s':>7}{'mark':>6}{'GB':>7}{'evals':>7}{'gain':>7}"
 
 
 def machine(name: str) -> Topology:
@@ -63,8 +62,7 @@ def table_row(name: str) -> str:
     gains = [row.default_us / (row.best_us or row.default_us) for row in result.tuned]
     return (
         f"{name:<9}{used.ru_utime + used.ru_stime:>7.0f}{_TABLE_MARKS.get(topology.ranks, ''):>6}"
-        f"{used.ru_maxrss / 1e6:>7.2f}{_MARKS.get(topology.ranks, ('', '', ''))[2]:>6}"
-        f"{result.evaluations:>7}{geometric_mean(gains):>7.2f}"
+        f"{used.ru_maxrss / 1e6:>7.2f}{result.evaluations:>7}{geometric_mean(gains):>7.2f}"
     )
 
 
@@ -143,5 +141,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    tables = "scale_tables" if "--tables" in sys.argv else ""
-    publish(main, "Simulated; seconds are measured", name=tables)
+    publish(main, "Simulated; seconds are measured")
