@@ -39,15 +39,20 @@ def rails(topology: Topology, collective: str = "") -> Sketch:
     Raises:
         InputError: the topology joins no such ranks, or hosts of very many differ in size.
     """
-    sketches = topology.derived(_by_collective)
-    if collective not in sketches:
-        sketches[collective] = _rails(topology, collective)
-    return sketches[collective]
+    return topology.derived(_Rails).of(collective)
 
 
-def _by_collective(_: Topology) -> dict[str, Sketch]:
-    """The sketches of a topology so far."""
-    return {}
+class _Rails:
+    """The sketches of one topology, made at their first use."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._sketches: dict[str, Sketch] = {}
+
+    def of(self, collective: str) -> Sketch:
+        if collective not in self._sketches:
+            self._sketches[collective] = _rails(self._topology, collective)
+        return self._sketches[collective]
 
 
 def _rails(topology: Topology, collective: str) -> Sketch:

@@ -102,7 +102,7 @@ class VerifiedProgram:
 
 @dataclass(frozen=True)
 class _NumberedSchedule:
-    """How to make a schedule, if it is not kept, and the number that equal ones share.
+    """A schedule, made again if it is not kept, and the number that equal ones share.
 
     ``keeps_lines``: LL128 is safe on every link that it uses.
     """
@@ -163,6 +163,7 @@ class ProgramCache:
         many = topology.ranks > _MOST_KEPT
         self._numbered = _Memo[_NumberedSchedule]()
         self._schedules = _Memo[Schedule](_MOST_SCHEDULES if many else 0)
+        self._solved = _Memo[Schedule]()
         self._sketch_keys: dict[Sketch, bytes] = {}
         self._numbers: dict[bytes, int] = {}
         [size, *others] = {len(topology.gpus_of(host)) for host in topology.hosts}
@@ -309,8 +310,11 @@ class ProgramCache:
             self._sketch_keys[sketch] = _sketch_key(sketch)
         key = self._sketch_keys[sketch], choice.method, choice.chunks_per_rank, size
 
+        # What a solver makes within its time may differ the next time.
+        schedules = self._solved if choice.method in EXACT_METHODS else self._schedules
+
         def make() -> Schedule:
-            return self._schedules.get(key, lambda: self._synthesize(sketch, choice, size, key))
+            return schedules.get(key, lambda: self._synthesize(sketch, choice, size, key))
 
         def numbered() -> _NumberedSchedule:
             schedule = make()

@@ -125,12 +125,7 @@ class _Gap:
 
     @property
     def _default_is_slow(self) -> bool:
-        return all(
-            entry.candidates[0].stats is not None
-            and entry.default.stats is not None
-            and entry.default.stats.median_us > self.far * entry.candidates[0].stats.median_us
-            for entry in (*self.at_low, *self.at_high)
-        )
+        return all(_is_far(entry, self.far) for entry in (*self.at_low, *self.at_high))
 
     def _changes(
         self, low: int, fastest_low: Entries, high: int, fastest_high: Entries
@@ -171,6 +166,17 @@ class _Gap:
         best = min(scores, key=lambda names: scores[names].log_us)
         others = (score for names, score in scores.items() if names != best)
         return choices[best] if all(scores[best].beats(other) for other in others) else None
+
+
+def _is_far(entry: Entry, far: float) -> bool:
+    """Return whether the default takes over ``far`` times as long as each other candidate."""
+    default, others = entry.default, [c for c in entry.candidates if c.name != entry.default.name]
+    return bool(others) and all(
+        c.stats is not None
+        and default.stats is not None
+        and default.stats.median_us > far * c.stats.median_us
+        for c in others
+    )
 
 
 def _same_firsts(a: Entries, b: Entries) -> bool:

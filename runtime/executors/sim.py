@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from itertools import cycle, permutations
+from itertools import cycle
 from random import Random
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from tuccl.runtime.executors.executor import (
     Timing,
     TracedRun,
 )
+from tuccl.runtime.executors.sent_routes import SentRoutes
 from tuccl.simulation import (
     MachineClass,
     Network,
@@ -32,14 +33,13 @@ from tuccl.simulation import (
     simulate_groups,
 )
 from tuccl.simulation import trace as simulate_and_record
+from tuccl.sketches.parameters import MOST_MESHED
 from tuccl.synth.baseline.nccl_nvls import SWITCH_RANKS, nvls_network
 from tuccl.topology import CrossTraffic, Topology, machine_of, network, process_gpus, residual
 from tuccl.topology.machine import plan_machine_of
-from tuccl.topology.paths import find_path
 
 _MOMENTS = 20  # of cross traffic that a call is simulated at, for each repeat
 _ITERATION_REPEATS = 10
-_MOST_MESHED = 128  # ranks of which each pair has a route
 # Kernels of different communicators never start at one moment. If they did, equal programs would
 # stay in step and leave a link that they share idle, all at once. Of many groups the last must not
 # begin when the first are done; those that share a link are often a power of two apart.
@@ -108,20 +108,9 @@ class SimExecutor(Executor):
         self._launch = launch
         self._has_parts = shared is None and cross is None
         self._hosts = tuple(topology.gpus_of(host) for host in topology.hosts)
-        # Of very many ranks, by place on a host how many ranks further on programs so far send;
-        # None: all pairs have routes.
-        self._sends: set[tuple[int, int]] | None = None
-        self._period = len(self._hosts[0])
-        if self._has_parts and topology.ranks > _MOST_MESHED:
-            in_turn = [rank for host in self._hosts for rank in host]
-            if len(set(map(len, self._hosts))) > 1 or in_turn != list(range(topology.ranks)):
-                self._period = topology.ranks
-            self._sends = {
-                (src % self._period, (dst - src) % topology.ranks)
-                for host in self._hosts
-                for src, dst in permutations(host, 2)
-            }
-        self._network = shared if shared is not None else network(topology, self._pairs())
+        self._shared = shared
+        many = self._has_parts and topology.ranks > MOST_MESHED
+        self._routes = SentRoutes(topology) if many else None
         self._cross = (
             CrossRuns(topology, self._network, cross, self.connection_a_pair) if cross else None
         )
@@ -195,13 +184,12 @@ class SimExecutor(Executor):
     ) -> Timing:
         program, knobs, loop, machine = self._as_run(program, knobs, loop)
         self._check(program, loop)
-        self._add_links(program)
         if repeats < 1 or nbytes < 1:
             raise InputError(f"{nbytes} bytes, {repeats} repeats: expected at least one of each")
 
         call = GroupCall(range(self.ranks), program, knobs, nbytes, loop)
         time_us = self._timer(call, machine, exact_to_us)
-        samples = self._samples(time_us, repeats)
+        samples = self._samples(time_us, program, repeats)
         us = sum(samples) / len(samples) if self._cross else samples[0]
         # A copy onto its own memory is carried out like any other: in place costs the same.
         out_of_place, in_place = (
@@ -233,39 +221,17 @@ class SimExecutor(Executor):
 
         return time_us
 
-    def _pairs(self) -> Iterator[tuple[int, int]] | None:
-        """The pairs of ranks that have routes, on all hosts alike; None: all."""
-        if self._sends is None:
-            return None
-        return (
-            (src, (src + by) % self.ranks)
-            for place, by in self._sends
-            for src in range(place, self.ranks, self._period)
-            if find_path(self._topology, src, (src + by) % self.ranks) is not None
-        )
+    @cached_property
+    def _network(self) -> Network:
+        return self._shared if self._shared is not None else network(self._topology)
 
-    def _add_links(self, program: Program | None = None) -> None:
-        """Take up the links over which ``program`` sends; None: those of all pairs."""
-        if self._sends is None:
-            return
-        if program is None:
-            self._sends = None
-        else:
-            sends = {
-                (gpu.id % self._period, (block.send_peer - gpu.id) % self.ranks)
-                for gpu in program.written
-                for block in gpu.threadblocks
-                if gpu.id < self.ranks and 0 <= block.send_peer < self.ranks
-            }
-            if sends <= self._sends:
-                return
-            self._sends |= sends
-        self._network = network(self._topology, self._pairs())
-        vars(self).pop("_multicast", None)
+    def _network_of(self, program: Program) -> Network:
+        """The links, of very many ranks those over which ``program`` sends."""
+        return self._network if self._routes is None else self._routes.network(program)
 
     def _links(self, shared: Network, multicast: bool) -> Network:
         """The network, or where switches multicast its links to them."""
-        if not multicast:
+        if not multicast or shared.ranks > self.ranks:
             return shared
         return self._multicast if shared is self._network else nvls_network(shared, self._hosts)
 
@@ -279,10 +245,12 @@ class SimExecutor(Executor):
         """The program, the knobs and the loop simulated for a call, and their costs."""
         return program, knobs, loop, self._machine_of(loop)
 
-    def _samples(self, time_us: Callable[..., float], repeats: int) -> tuple[float, ...]:
+    def _samples(
+        self, time_us: Callable[..., float], program: Program, repeats: int
+    ) -> tuple[float, ...]:
         """The times in us of ``repeats`` calls, or of calls at many moments of cross traffic."""
         if self._cross is None:
-            return (time_us(self._network),) * repeats
+            return (time_us(self._network_of(program)),) * repeats
         samples = []
         for moment, shared in self._cross.moments(_MOMENTS * repeats):
             us, drawn_us = 0.0, -1.0
@@ -305,11 +273,10 @@ class SimExecutor(Executor):
             return super().time_all(program, calls, root=root)
         if not self._takes(program):
             return [math.inf] * len(calls)
-        self._add_links(program)
         return simulate_all(
             program,
             _padded_calls(program, calls),
-            self._network,
+            self._network_of(program),
             self._machine,
             launch=self._launch,
             process_gpus=self._process_gpus,
@@ -330,7 +297,6 @@ class SimExecutor(Executor):
         """
         if self._cross:
             raise Infeasible("groups that call at once are not simulated beside others' traffic")
-        self._add_links()
         starts_us = [us for us, _ in zip(cycle(_STARTS_US), calls, strict=False)]
         calls = [
             call._replace(start_us=call.start_us + us)
@@ -396,11 +362,10 @@ class SimExecutor(Executor):
             return super().least_us(program, calls)
         if not self._takes(program):
             return [math.inf] * len(calls)
-        self._add_links(program)
         return least_us(
             program,
             _padded_calls(program, calls),
-            self._network,
+            self._network_of(program),
             self._machine,
             launch=self._launch,
             process_gpus=self._process_gpus,
@@ -473,8 +438,10 @@ class SimExecutor(Executor):
         if self._cross:
             raise InputError("--cross: a call beside cross traffic is not recorded; leave it out")
         self._check(program, loop)
-        self._add_links(program)
-        size, shared = padded(nbytes, program.nchunks), self._network_of(loop)
+        size, shared = (
+            padded(nbytes, program.nchunks),
+            self._links(self._network_of(program), loop.multicast),
+        )
         trace = simulate_and_record(
             program,
             knobs,
@@ -502,9 +469,6 @@ class SimExecutor(Executor):
 
     def _machine_of(self, loop: StepLoop) -> MachineClass:
         return self._machine.replace(host_channel_us=0.0) if loop.launch_plan else self._machine
-
-    def _network_of(self, loop: StepLoop) -> Network:
-        return self._links(self._network, loop.multicast)
 
     def _takes(self, program: Program) -> bool:
         try:

@@ -1,4 +1,4 @@
-"""Where LL128 keeps data whole."""
+"""NCCL's rule for LL128: the links on which it keeps data whole."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def _switch(rank: int, ranks: int, chunks: int, blocks: list[ThreadBlock]) -> It
 
 
 def nvls_network(network: Network, hosts: Sequence[Sequence[int]]) -> Network:
-    """Return the links between GPUs and their host's switch, with its ranks, and along rails.
+    """Return the links between GPUs and their host's switch, with its ranks, and between hosts.
 
     The links keep their rates and get the kind ``nvls``, whose efficiency a machine class has
     apart: multicast and reduction do not reach what copies do.
@@ -136,14 +136,12 @@ def nvls_network(network: Network, hosts: Sequence[Sequence[int]]) -> Network:
         Infeasible: some GPU does not reach all others of its host by the same NVLinks.
     """
     host_of = {rank: number for number, host in enumerate(hosts) for rank in host}
-    place = {rank: number for host in hosts for number, rank in enumerate(host)}
     ranks = network.ranks
     up, down = [-1] * ranks, [-1] * ranks
     shared, routes, near = network.resources, [], []
     for route in network.routes:
         if host_of[route.src] != host_of[route.dst]:
-            if place[route.src] == place[route.dst]:
-                routes.append(route)
+            routes.append(route)
             continue
         near.append(route)
         ends = (up, route.src, route.resources[0]), (down, route.dst, route.resources[-1])

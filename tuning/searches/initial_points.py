@@ -21,9 +21,10 @@ def default_point(
     many ranks.
     """
     count = MSCCL_DEFAULT_KNOBS.channels
-    for choice, by_protocol in channels.items():
+    # A solver's runs only where quick methods are fast.
+    for choice in sorted(channels, key=lambda choice: choice.method in SOLVERS):
         for protocol in grid.protocols:
-            if count in by_protocol.get(protocol, ()):
+            if count in channels[choice].get(protocol, ()):
                 legal = grid.legal_threads(protocol, count)
                 threads = max(t for t in legal if t <= MSCCL_DEFAULT_KNOBS.threads)
                 return Point.of(choice, Knobs(protocol, count, threads))

@@ -17,6 +17,7 @@ from tuccl.synth.model.certificate import verify_schedule
 SCHEDULE = ".schedule"
 """Suffix of the files, whose names are hashes of all that their schedules depend on."""
 _MOST_BYTES = 256 << 20
+_EDITION = 2  # of the methods: changes with what they make for equal problems
 
 
 class _Stored(msgspec.Struct, frozen=True):
@@ -36,7 +37,7 @@ def stored_schedule(
     Raises:
         Infeasible: there is none.
     """
-    name = hashlib.sha256(repr((__version__, key)).encode()).hexdigest()
+    name = hashlib.sha256(repr((__version__, _EDITION, key)).encode()).hexdigest()
     path = folder / f"{name}{SCHEDULE}"
     stored = _read(path, problem)
     if stored is None:

@@ -8,14 +8,23 @@ from types import SimpleNamespace
 import pytest
 
 from tuccl.errors import InputError
-from tuccl.program import Knobs
+from tuccl.program import Knobs, Program
 from tuccl.runtime.executors.executor import Executor
 from tuccl.runtime.executors.sim import GroupCall, SimExecutor, padded
 from tuccl.simulation import simulate
 from tuccl.sketches.rails import rails
-from tuccl.synth import Collective, Problem, lower, make_schedule
+from tuccl.synth import Collective, Problem, Schedule, lower, make_schedule
 from tuccl.synth.baseline.nccl import nccl_program
-from tuccl.topology import join, keep_gpus, load_machine, load_profile, machine_of, network
+from tuccl.synth.model.trace import Trace
+from tuccl.topology import (
+    Topology,
+    join,
+    keep_gpus,
+    load_machine,
+    load_profile,
+    machine_of,
+    network,
+)
 
 
 @pytest.fixture(scope="module")
@@ -110,30 +119,46 @@ def test_programs_for_other_ranks_and_unknown_launches_are_refused(
 
 def test_many_ranks_have_routes_where_programs_send() -> None:
     topology = join(load_profile("dgx-h100"), 17)
-    executor, links = SimExecutor(topology), network(topology)
+    executor = SimExecutor(topology)
     problem = Problem(Collective("allreduce", 136), rails(topology), 1, 136 << 13, topology)
+    rings = lower(_ring(136, period=4))
+    assert rings.period == 4
     for program in (
         nccl_program(topology, problem.collective, "tree", 2),
         lower(make_schedule(problem, "hierarchical-doubling")),
+        rings,
     ):
-        time_us = executor.time(program, Knobs("LL128"), problem.nbytes).us
-        result = simulate(
-            program, Knobs("LL128"), links, machine_of(topology), problem.nbytes, launch="mpi"
-        )
-        assert time_us == pytest.approx(result.time_us, rel=1e-9)
+        _assert_has_routes(executor, topology, program)
 
 
 def test_many_ranks_on_unlike_hosts_have_routes_too() -> None:
     topology = keep_gpus(join(load_profile("dgx-h100"), 17), range(132))
-    collective = Collective("allreduce", 132)
+    executor, collective = SimExecutor(topology), Collective("allreduce", 132)
+    _assert_has_routes(executor, topology, lower(_ring(132, period=4)))
     program = nccl_program(topology, collective, "ring", 1)
-    executor = SimExecutor(topology)
-    one = executor.time(program, Knobs("LL128"), 132 << 13).us
-    whole = simulate(
-        program, Knobs("LL128"), network(topology), machine_of(topology), 132 << 13, launch="mpi"
-    )
-    assert one == pytest.approx(whole.time_us, rel=1e-9)
-    [call] = executor.time_groups(
-        [GroupCall(range(132), program, Knobs("LL128"), 132 << 13, repeats=False)]
-    )
-    assert call == pytest.approx(whole.time_us, rel=1e-6)
+    time_us = _assert_has_routes(executor, topology, program)
+    call = GroupCall(range(132), program, Knobs("LL128"), 132 << 13)
+    assert executor.time_groups([call]) == [pytest.approx(time_us, rel=1e-6)]
+
+
+def _ring(ranks: int, period: int) -> Schedule:
+    """An allgather by one ring, of the chunks of the first ranks."""
+    trace = Trace(Collective("allgather", ranks), 1, "ring", period)
+    for step in range(ranks - 1):
+        for chunk in range(period):
+            trace.send(chunk, (chunk + step) % ranks, (chunk + step + 1) % ranks)
+    return trace.schedule()
+
+
+def _assert_has_routes(executor: SimExecutor, topology: Topology, program: Program) -> float:
+    """Its time, which is that over all pairs' routes."""
+    knobs, nbytes = Knobs("LL128"), program.ngpus << 13
+    time_us = executor.time(program, knobs, nbytes).us
+    every = simulate(
+        program, knobs, network(topology), machine_of(topology), nbytes, launch="mpi"
+    ).time_us
+    assert time_us == pytest.approx(every, rel=1e-6)
+    assert executor.time_all(program, [(knobs, nbytes)]) == [time_us]
+    [least_us] = executor.least_us(program, [(knobs, nbytes)])
+    assert least_us <= time_us
+    return time_us
