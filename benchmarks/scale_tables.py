@@ -2,9 +2,9 @@
 
     .venv/bin/python benchmarks/scale_tables.py [--gpus 64,512]
 
-A row is that of `scale.py` and, after it, the seconds and GiB that it is to take at most. The first
+A row is that of `scale.py` and, after it, the seconds and GiB that it is to take at most. The last
 line is a measure of the machine: the CPU seconds of a loop in Python, before the first row and
-after the last.
+after the last. The page leaves out 4,096 GPUs, which take some ten minutes.
 """
 
 from __future__ import annotations
