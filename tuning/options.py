@@ -53,10 +53,9 @@ class TuneOptions:
         evaluation_limit: Seconds after which a worker's evaluation is ended and counts as hung.
         start: A table whose points searches begin with.
         part: Hosts of the part of a large cluster that is searched first: the whole cluster tries
-            what is best there, of n > 128 GPUs with sqrt(128/n) of the budget. None: four of a
-            simulated cluster of more than 64 GPUs; 0: the whole cluster is searched alone, and each
-            size by itself; else, of more than 32 GPUs, every eighth nominates what is tried
-            between.
+            what is best there, of n > 128 GPUs with 128/n of the budget. None: four of a simulated
+            cluster of more than 64 GPUs; 0: the whole cluster is searched alone, and each size by
+            itself; else, of more than 32 GPUs, every eighth nominates what is tried between.
         any_order: Also programs whose ranks add in different orders, so that results may differ
             in the last bit.
         methods: Names of `tuccl.synth.find_method` that make the programs; none: all but

@@ -142,9 +142,9 @@ def part_budget(budget: int, ranks: int = 0) -> int:
     Half of them on the part. On more than 128 ranks fewer, for each takes longer.
 
     >>> [part_budget(100, ranks) for ranks in (0, 128, 512, 1024)]
-    [50, 100, 50, 35]
+    [50, 100, 25, 12]
     """
-    share = min(math.sqrt(MOST_MESHED / ranks), 1.0) if ranks else 0.5
+    share = min(MOST_MESHED / ranks, 1.0) if ranks else 0.5
     return min(budget, max(int(budget * share), _FEWEST))
 
 

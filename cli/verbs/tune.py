@@ -167,8 +167,8 @@ def add_search(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="HOSTS",
         help="search on so many hosts of a simulated cluster first, with half of the budget, and "
-        "on all of it only what is best there, of n > 128 GPUs with sqrt(128/n) of it; 0: on all "
-        "of it alone, each size by itself (default: 4 hosts of more than 64 GPUs)",
+        "on all of it only what is best there, of n > 128 GPUs with 128/n of it; 0: on all of it "
+        "alone, each size by itself (default: 4 hosts of more than 64 GPUs)",
     )
     group.add_argument(
         "--warm-start",
