@@ -124,7 +124,7 @@ class _Matching:
         return float(f"{time_us:.6g}"), len(self.sends)
 
     def schedule(self) -> Schedule:
-        """Return the schedule, of one period where there are several."""
+        """Return the schedule; of many ranks that of one period, where there are several."""
         problem, routes = self.problem, self.problem.routes
         period = routes.period_ranks if routes.periods > 1 else 0
         trace = Trace(problem.collective, problem.chunks_per_rank, "greedy", period)
@@ -136,7 +136,8 @@ class _Matching:
             if problem.collective.groups is not None and trace.holds(chunk, dst):
                 continue  # it came for another rank, and is passed on from here
             step(chunk, src, dst, channel, problem.group)
-        return trace.schedule(LoweringHints(split_send_recv=True))
+        schedule = trace.schedule(LoweringHints(split_send_recv=True))
+        return schedule if rotated else schedule.whole()
 
     def _moved(self, send: Send) -> tuple[int, int, int]:
         """Return first chunk, source and destination of a send, where the chunk is the period's."""

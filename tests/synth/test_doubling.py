@@ -158,7 +158,7 @@ def test_very_many_ranks_are_on_equal_hosts(monkeypatch: pytest.MonkeyPatch) -> 
     assert rails(uneven).ranks == 30
     monkeypatch.setattr(sys.modules["tuccl.sketches.rails"], "_MOST_JOINED", 29)
     with pytest.raises(InputError, match="as many on each host"):
-        rails(uneven)
+        rails(keep_gpus(a100_pod(4), range(30)))
 
 
 @pytest.mark.parametrize("t", [a100_pod(3), quads(5), join(load_profile("ndv2"), 3)])

@@ -151,5 +151,5 @@ def test_ranks_must_agree() -> None:
 def test_many_ranks() -> None:
     t = join(load_profile("dgx-a100"), 8)
     schedule = greedy(Problem(Collective("allgather", 64), full_mesh(t), 1, 1 << 26))
-    assert schedule.period == 8
+    assert schedule.period == 0
     assert sum(schedule.sent.values()) == 64 * 63
