@@ -166,11 +166,11 @@ class ProgramCache:
         self._solved = _Memo[Schedule]()
         self._sketch_keys: dict[Sketch, bytes] = {}
         self._numbers: dict[bytes, int] = {}
-        [size, *others] = {len(topology.gpus_of(host)) for host in topology.hosts}
-        equal = len(topology.hosts) > 2 and not others and size > 1
+        sizes = {len(topology.gpus_of(host)) for host in topology.hosts}
+        equal = len(topology.hosts) > 2 and len(sizes) == 1 and sizes != {1}
         self._has_rails = equal and topology.ranks > MOST_MESHED
         folds = equal and _MOST_KEPT < topology.ranks <= MOST_MESHED and not as_plans
-        self._period = size if folds and network(topology).repeats(size) else 0
+        self._period = min(sizes) if folds and network(topology).repeats(min(sizes)) else 0
         kept = max(_MOST_STEPS_KEPT // topology.ranks**2, 12) if many else 0
         self._lowered = _Memo[Program](kept)
         self._replicated = _Memo[Program](kept)

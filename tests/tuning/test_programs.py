@@ -1,16 +1,32 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tuccl import program as program_module
 from tuccl.errors import Infeasible, InputError
-from tuccl.program import Program, default_buffer_bytes, max_safe_bytes, verify, write_program
+from tuccl.program import (
+    Program,
+    default_buffer_bytes,
+    max_safe_bytes,
+    verify,
+    whole,
+    write_program,
+)
 from tuccl.runtime.nccl.ll128 import ll128_is_safe
 from tuccl.sketches import candidate_sketches
-from tuccl.synth import Collective, Options, Problem, Schedule, ScheduleChoice, make_schedule
-from tuccl.topology import Topology, load_profile
+from tuccl.synth import (
+    SOLVERS,
+    Collective,
+    Options,
+    Problem,
+    Schedule,
+    ScheduleChoice,
+    make_schedule,
+)
+from tuccl.topology import Topology, join, load_profile
 from tuccl.tuning import programs
-from tuccl.tuning.programs import ROBUST, ProgramCache
+from tuccl.tuning.programs import DEFAULT_METHODS, ROBUST, ProgramCache
 
 SIZE = 1 << 20
 
@@ -184,3 +200,55 @@ def test_ll128_stays_on_links_that_keep_its_lines_whole() -> None:
     every = [(a, b) for a in range(8) for b in range(8) if a != b]
     assert not ll128_is_safe(hybrid, every)
     assert any(ll128_is_safe(hybrid, [pair]) for pair in every)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "options", "period"),
+    [(5, {}, 8), (5, {"dialect": "fork"}, 8), (5, {"as_plans": True}, 0), (4, {}, 0)],
+)
+def test_more_than_32_ranks_keep_one_host_of_those_that_do_the_same(
+    hosts: int, options: dict[str, Any], period: int
+) -> None:
+    topology = join(load_profile("dgx-a100"), hosts)
+    [*_, mesh] = candidate_sketches(topology, "allgather", SIZE)
+    nbytes = topology.ranks << 15
+    made = ProgramCache(topology, Collective("allgather", topology.ranks), **options)
+    choice = ScheduleChoice(mesh.name, "hierarchical-rings", 1)
+    verified = made.program(mesh, choice, nbytes, "LL", 2)
+    assert verified.program.period == period
+    assert verify(verified.program).ok
+    assert verify(whole(verified.program)).ok
+
+
+def test_a_schedule_that_is_not_kept_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "_MOST_SCHEDULES", 1)
+    topology = join(load_profile("dgx-a100"), 5)
+    [*_, mesh] = candidate_sketches(topology, "allgather", SIZE)
+    calls: list[str] = []
+
+    def counted(problem: Problem, method: str, *options: Options) -> Schedule:
+        calls.append(method)
+        return make_schedule(problem, method, *options)
+
+    monkeypatch.setattr(programs, "make_schedule", counted)
+    made = ProgramCache(topology, Collective("allgather", topology.ranks))
+    one, other = (ScheduleChoice(mesh.name, name, 1) for name in ("hierarchical2", "ring"))
+    nbytes = topology.ranks << 15
+    for choice in (one, other, one):
+        made.program(mesh, choice, nbytes, "LL", 1)
+    assert calls == ["hierarchical2", "ring"]  # the program is kept
+    again = made.program(mesh, one, nbytes, "LL", 1, placement="in-place")
+    assert calls == ["hierarchical2", "ring", "hierarchical2"]
+    assert verify(again.program).ok
+
+
+def test_more_ranks_than_thread_blocks_have_another_default_that_no_solver_makes() -> None:
+    topology = join(load_profile("dgx-h100"), 17)
+    sketches = candidate_sketches(topology, "allgather", SIZE)
+    nbytes = topology.ranks << 15
+    for methods in ((), ("taccl",)):
+        made = ProgramCache(topology, Collective("allgather", 136), methods=methods)
+        space = made.space(sketches, nbytes)
+        assert space is not None
+        assert not {*DEFAULT_METHODS, *SOLVERS} & {space.default.choice.method}
+        assert not {*DEFAULT_METHODS} & {choice.method for choice in space.choices}

@@ -5,6 +5,7 @@ import random
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+import msgspec
 import pytest
 
 from tuccl.runtime import Candidate, Entry, Statistics, Timing, default_candidate
@@ -222,3 +223,27 @@ def test_more_samples_find_a_border_within_the_noise() -> None:
     border = crossing(many, "a", "b")
     assert at_many == pytest.approx(border, rel=0.1)
     assert abs(at_few - border) > abs(at_many - border)
+
+
+@pytest.mark.parametrize("ratio", [1.2, 1.3])
+def test_a_default_that_is_far_at_both_sizes_is_not_timed_between_them(ratio: float) -> None:
+    clock = Clock({"a": (1.0, 1e3), "b": (5.0, 4e3), "default": (30.0, 1e3)})
+    timed: set[str] = set()
+
+    def times(candidates: Sequence[Candidate], nbytes: int) -> dict[str, Timing | None]:
+        timed.update(c.name for c in candidates)
+        return clock(candidates, nbytes)
+
+    default = default_candidate("sim", Statistics.of((ratio,)))
+    sizes = {
+        size: (
+            msgspec.structs.replace(entry(candidate(name)), candidates=(candidate(name), default)),
+        )
+        for size, name in ((LOW, "a"), (HIGH, "b"))
+    }
+    near = entries_to_borders(sizes, times)
+    assert timed == {"a", "b", "default"}
+    timed.clear()
+    far = entries_to_borders(sizes, times, far=1.25)
+    assert timed == ({"a", "b"} if ratio > 1.25 else {"a", "b", "default"})
+    assert [(e.min_bytes, e.candidates) for e in far] == [(e.min_bytes, e.candidates) for e in near]

@@ -14,7 +14,7 @@ using Colour = std::uint64_t;
 
 /// A graph of fewer transfers is soon walked.
 constexpr std::size_t kFewTransfers = 512;
-/// A chain parts one class from the rest each round; what is symmetric took at most 60.
+/// A chain parts one class from the rest each round: long ones are walked whole.
 constexpr int kMostRounds = 96;
 
 Colour mixed(Colour into, Colour value) {  // splitmix64
