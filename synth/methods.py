@@ -14,6 +14,7 @@ from tuccl.synth.classic.allpairs import (
     UNORDERED_COLLECTIVES,
     allpairs,
 )
+from tuccl.synth.classic.fan_in import scratch_preferences
 from tuccl.synth.classic.hierarchy import (
     HIERARCHICAL2_COLLECTIVES,
     HIERARCHICAL3_COLLECTIVES,
@@ -57,6 +58,7 @@ class Method:
             limits count them instead of the clock's.
         solver: Whether it runs OR-Tools, within the budget of the options.
         sizeless: Names of the collectives whose schedules are the same at every size.
+        summing: Names of those whose schedules depend on it by `scratch_preferences` alone.
         variants: Other forms of it, each named like it, with a plus and what differs.
     """
 
@@ -74,6 +76,7 @@ class Method:
     effort_s: float = 0.01
     solver: bool = False
     sizeless: frozenset[str] = frozenset()
+    summing: frozenset[str] = frozenset()
     variants: tuple[Method, ...] = ()
 
     def suits(self, collective: Collective) -> bool:
@@ -82,9 +85,19 @@ class Method:
         served = self.least_ranks <= collective.ranks <= most
         return served and collective.name in self.collectives
 
+    def size_key(self, collective: Collective, chunks_per_rank: int, nbytes: int) -> object:
+        """Return what its schedule heeds of the size: sizes of one key have equal schedules."""
+        if collective.name in self.sizeless:
+            return None
+        if collective.name in self.summing:
+            chunk_bytes = nbytes / collective.nchunks(chunks_per_rank)
+            return scratch_preferences(chunk_bytes, collective.ranks, chunks_per_rank)
+        return nbytes
+
 
 _UNROOTED = frozenset(name for name in COLLECTIVES if not Collective(name, 2).rooted)
 _ALLGATHER = frozenset({"allgather"})
+_SUMMING = frozenset({"allreduce", "reduce-scatter"})
 _UNLIMITED = 1 << 30  # ranks
 _MOST_CHUNKED = 1024  # ranks up to which each rank's chunks can be planned one by one
 _ALLPAIRS_SIZELESS = frozenset({"allgather", "alltoall", "scatter", "gather"})
@@ -141,6 +154,7 @@ METHODS: dict[str, Method] = {
             hierarchical2,
             at_scale={"alltoall": _UNLIMITED},
             sizeless=_ALLGATHER,
+            summing=_SUMMING,
         ),
         Method(
             "hierarchical-rings",
@@ -148,6 +162,7 @@ METHODS: dict[str, Method] = {
             hierarchical_rings,
             (1, 2),
             sizeless=_ALLGATHER,
+            summing=_SUMMING,
         ),
         Method(
             "hierarchical3",
@@ -157,6 +172,7 @@ METHODS: dict[str, Method] = {
                 HIERARCHICAL3_COLLECTIVES - HIERARCHICAL_RINGS_COLLECTIVES, _UNLIMITED
             ),
             sizeless=_ALLGATHER,
+            summing=_SUMMING,
         ),
         replace(_DOUBLING, variants=(_SPLIT,)),
         Method(

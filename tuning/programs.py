@@ -301,14 +301,12 @@ class ProgramCache:
     def _schedule(self, sketch: Sketch, choice: ScheduleChoice, nbytes: int) -> _NumberedSchedule:
         """The schedule of ``choice`` on ``sketch``; raises Infeasible where there is none."""
         size = _size_class(nbytes) if choice.method in _COSTLY else nbytes
-        if (
-            choice.method in DEFAULT_METHODS
-            or self.collective.name in find_method(choice.method).sizeless
-        ):
-            size = 1
+        chunks, seen = choice.chunks_per_rank, None  # of msccl-default, which is of any size
+        if choice.method not in DEFAULT_METHODS:
+            seen = find_method(choice.method).size_key(self.collective, chunks, size)
         if sketch not in self._sketch_keys:
             self._sketch_keys[sketch] = _sketch_key(sketch)
-        key = self._sketch_keys[sketch], choice.method, choice.chunks_per_rank, size
+        key = self._sketch_keys[sketch], choice.method, chunks, seen
 
         # What a solver makes within its time may differ the next time.
         schedules = self._solved if choice.method in EXACT_METHODS else self._schedules
@@ -352,7 +350,8 @@ class ProgramCache:
     def _lower(self, numbered: _NumberedSchedule, placement: Placement = "any") -> Program:
         def make() -> Program:
             program = lower(numbered.make(), dialect=self.dialect, placement=placement)
-            return with_period(program, self._period)
+            # A ring may go through every second host the other way.
+            return with_period(with_period(program, self._period), 2 * self._period)
 
         return self._lowered.get((numbered.number, placement), make)
 

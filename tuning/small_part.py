@@ -136,6 +136,11 @@ def fine_budget(budget: int, *, last: bool) -> int:
     return min(budget, max(int(budget * (_LAST_SHARE if last else _FINE_SHARE)), _FEWEST))
 
 
+def least_budget(budget: int) -> int:
+    """Return the evaluations of a size that is searched again, from what its neighbours found."""
+    return min(budget, _FEWEST)
+
+
 def part_budget(budget: int, ranks: int = 0) -> int:
     """Return the evaluations of a task on a part, or on the whole of ``ranks``, of ``budget``.
 
@@ -170,20 +175,22 @@ def nominated_points(
 
     They are those of sizes on a part that it may be like, a point of each method before others:
     what is slow on few hosts may win on many, and those that few ranks are not tried with, by the
-    knobs of the best. Or of the sizes on the whole machine next to it.
+    knobs of the best. Or of this size and the two next to it, on the whole machine.
     Where the machine has no sketch of a point's name, the point is for one of the same kind (as
     ``mesh-congestion-3``), else for the last.
     """
     own = [each for each in nominations if each.collective == collective.name]
-    below = [each for each in own if each.ranks == collective.ranks and each.nbytes <= nbytes]
-    above = [each for each in own if each.ranks == collective.ranks and each.nbytes > nbytes]
+    whole = [each for each in own if each.ranks == collective.ranks]
+    same = [each for each in whole if each.nbytes == nbytes]
+    below = [each for each in whole if each.nbytes < nbytes]
+    above = [each for each in whole if each.nbytes > nbytes]
     alike = [
         each
         for each in own
         if each.ranks < collective.ranks
         and each.nbytes in _sizes_alike(nbytes, collective.ranks, each.ranks)
     ]
-    beside = [each.points[:_NEIGHBOURS] for each in [*below[-1:], *above[:1]]]
+    beside = [each.points[:_NEIGHBOURS] for each in [*same, *below[-1:], *above[:1]]]
     points = zip_longest(*beside, *(each.points for each in alike))
     names = [sketch.name for sketch in sketches]
     found = dict.fromkeys(

@@ -1,4 +1,4 @@
-"""The stages of a tune: a part of the machine, then some sizes, then those between them."""
+"""The stages of a tune: a part of the machine, some sizes, those between them, the first again."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
+from msgspec.structs import replace
 
 from tuccl.errors import InputError
 from tuccl.tuning.dask_workers import search_on_dask
 from tuccl.tuning.small_part import (
     Nomination,
     fine_budget,
+    least_budget,
     levels,
     part_budget,
     part_tasks,
@@ -80,7 +82,10 @@ class Stages:
             [(name, n, fine_budget(budget, last=level is fine[-1])) for name, n, budget in level]
             for level in fine
         ]
-        self._total = _budget(nominees) + weight * sum(map(_budget, [coarse, *fine]))
+        *before, _ = coarse, *fine
+        again = [(name, n, least_budget(budget)) for each in before for name, n, budget in each]
+        stages = [coarse, *fine, again]
+        self._total = _budget(nominees) + weight * sum(map(_budget, stages))
         if part is not None:
             seconds = part.options.seconds
             until = time.monotonic() + seconds if seconds else self.deadline
@@ -88,13 +93,12 @@ class Stages:
                 return False
             work.nominations = nominations_of(part, _results(part, self.studies))
         complete = True
-        left = [level for level in (coarse, *fine) if level]
+        left = [level for level in stages if level]
         while complete and left:
             share = _budget(left[0]) / sum(map(_budget, left))
             now = time.monotonic()
             complete = self._search(work, left.pop(0), weight, now + (self.deadline - now) * share)
-            self.results += _results(work, self.studies)
-            self.results.sort(key=lambda r: r.task)
+            self.results = _faster([*self.results, *_results(work, self.studies)])
             work.nominations = nominations_of(work, self.results)
         order = {(name, nbytes): place for place, (name, nbytes, _) in enumerate(tasks)}
         self.results.sort(key=lambda r: order[r.task.collective, r.task.nbytes])
@@ -138,6 +142,24 @@ def nominations_of(work: Work, results: Sequence[TaskResult]) -> tuple[Nominatio
     """Return the best points of each result."""
     ranks = work.topology.ranks
     return tuple(Nomination(ranks, r.task.collective, r.task.nbytes, r.points) for r in results)
+
+
+def _faster(results: Sequence[TaskResult]) -> list[TaskResult]:
+    """Return the faster result of each size, with the evaluations of both, sizes rising."""
+    found: dict[tuple[str, int], TaskResult] = {}
+    for result in results:
+        call = result.task.collective, result.task.nbytes
+        before = found.setdefault(call, result)
+        if before is not result:
+            both = before.evaluations + result.evaluations
+            found[call] = replace(min(before, result, key=_best_us), evaluations=both)
+    return sorted(found.values(), key=lambda r: r.task)
+
+
+def _best_us(result: TaskResult) -> float:
+    """Return the time of the first candidate, that of the placement where it is least."""
+    stats = [entry.candidates[0].stats for entry in result.entries]
+    return min((each.median_us for each in stats if each), default=result.default_us)
 
 
 def _budget(tasks: Tasks) -> int:

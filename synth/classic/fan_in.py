@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 from tuccl.synth.model.schedule import Address
@@ -23,6 +24,16 @@ def prefers_scratch(senders: int, nbytes: float, count: int) -> bool:
     """
     again = nbytes * (senders + 1) / 2 / min(count, max(1, 2 * (senders - 1)))
     return (senders - 2) * _DEPENDENCE_US > again / (_ADDITION_GBS * 1e3)
+
+
+@lru_cache(maxsize=256)
+def scratch_preferences(chunk_bytes: float, ranks: int, chunks: int) -> tuple[bool, ...]:
+    """Return what `prefers_scratch` says of all sums of up to `chunks` chunks of fewer `ranks`."""
+    return tuple(
+        prefers_scratch(senders, chunk_bytes * count, count)
+        for senders in range(1, ranks)
+        for count in range(1, chunks + 1)
+    )
 
 
 class FanIn:

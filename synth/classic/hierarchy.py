@@ -267,43 +267,61 @@ class _Lanes(Rounds):
         self.sketch = problem.sketch
         self.reversed = reversed_sketch(problem.sketch)
         self.hosts = problem.sketch.nhosts
+        self.nchunks = problem.nchunks
         self.lanes = lanes_of(problem.sketch)
-        parts = segments(range(problem.nchunks), len(self.lanes))
-        self.shares = list(zip(self.lanes, parts, strict=False))
+
+    def shares(self, blocks: int) -> Iterator[tuple[int, Lane, range]]:
+        """Yield the chunks of each block and lane; those of a block follow one another."""
+        count = len(self.lanes)
+        for number, part in enumerate(segments(range(self.nchunks), blocks * count)):
+            yield number // count, self.lanes[number % count], part
 
     def collect_on(
-        self, start: int, ranks: Iterable[int], chunks: range, *, via_scratch: bool = False
+        self, start: int, lane: Lane, chunks: range, block: int = 0, *, via_scratch: bool = False
     ) -> int:
-        """Sum `chunks` over hosts on one rank of each; return the round after the last."""
+        """Sum `chunks` over each host on its rank of `lane`; return the round after the last."""
         return max(
-            self.collect(start, chunks, _host_edges(self.reversed, rank), via_scratch=via_scratch)
-            for rank in ranks
+            self.collect(
+                start,
+                chunks,
+                _host_edges(self.reversed, rank),
+                via_scratch=via_scratch,
+                turn=self._steps(block, host),
+            )
+            for host, rank in enumerate(lane.entries)
         )
 
-    def spread_from(self, start: int, rank: int, chunks: range) -> None:
-        """Send `chunks` to all of the rank's host."""
-        self.spread(start - 1, chunks, _host_edges(self.sketch, rank))
+    def spread_from(
+        self, start: int, lane: Lane, host: int, chunks: range, block: int = 0
+    ) -> None:
+        """Send `chunks` to all of the host."""
+        edges = _host_edges(self.sketch, lane.entries[host])
+        self.spread(start - 1, chunks, edges, self._steps(block, host))
 
-    def cross(self, when: int, lane: Lane, host: int, chunks: range, *, adding: bool) -> None:
+    def cross(
+        self, when: int, lane: Lane, host: int, chunks: range, block: int, *, adding: bool
+    ) -> None:
         """Send `chunks` from `host` to the next on `lane`, to be added there where `adding`."""
         src, dst = lane.exits[host], lane.entries[(host + 1) % self.hosts]
-        self.walk(when, chunks, host_path(self.sketch, lane.entries[host], src))
+        turn = self._steps(block, host)
+        self.walk(when, chunks, host_path(self.sketch, lane.entries[host], src), turn)
         if adding:
-            self.add(when, chunks, dst, [src])
+            self.add(when, chunks, dst, [src], turn=turn)
         else:
-            self.send(when, chunks, src, dst)
+            self.send(when, chunks, src, dst, turn=turn)
+
+    def _steps(self, block: int, host: int) -> int:
+        """Return how many steps after the first the sums of `block` come to `host`."""
+        return (host - block - 1) % self.hosts
 
 
 def _lane_allreduce(lanes: _Lanes) -> None:
     exchange = lanes.hosts == 2 and all(lane.entries == lane.exits for lane in lanes.lanes)
-    each = lanes.trace.chunks_per_rank
-    for lane, chunks in lanes.shares:
-        if exchange:
-            for start, piece in enumerate(segments(chunks, each)):
+    for block, lane, chunks in lanes.shares(1 if exchange else lanes.hosts):
+        for start, piece in enumerate(segments(chunks, lanes.trace.chunks_per_rank)):
+            if exchange:
                 _exchange_sums(lanes, lane, start, piece)
-            continue
-        for block, part in enumerate(segments(chunks, lanes.hosts)):
-            for start, piece in enumerate(segments(part, each)):
+            else:
                 _go_round(lanes, lane, start, piece, block)
 
 
@@ -314,22 +332,22 @@ def _exchange_sums(lanes: _Lanes, lane: Lane, start: int, chunks: range) -> None
     the links between hosts idle first, which costs more than touching bytes again.
     """
     one, other = lane.entries
-    done = lanes.collect_on(start, lane.entries, chunks, via_scratch=True)
+    done = lanes.collect_on(start, lane, chunks, via_scratch=True)
     exchange = partial(lanes.trace.exchange, chunks.start, one, other, count=len(chunks), last=True)
     lanes.at(done, exchange)
-    for rank in lane.entries:
-        lanes.spread_from(done + 1, rank, chunks)
+    for host in range(lanes.hosts):
+        lanes.spread_from(done + 1, lane, host, chunks)
 
 
 def _go_round(lanes: _Lanes, lane: Lane, start: int, chunks: range, block: int) -> None:
     """Sum `chunks` from host to host, ending on host `block`, then send them round again."""
     hosts = lanes.hosts
-    done = lanes.collect_on(start, lane.entries, chunks)
+    done = lanes.collect_on(start, lane, chunks, block)
     for step in range(hosts - 1):
-        lanes.cross(done + step, lane, (block + 1 + step) % hosts, chunks, adding=True)
+        lanes.cross(done + step, lane, (block + 1 + step) % hosts, chunks, block, adding=True)
     done += hosts - 1
     for step in range(hosts):
         host = (block + step) % hosts
-        lanes.spread_from(done + step, lane.entries[host], chunks)
+        lanes.spread_from(done + step, lane, host, chunks, block)
         if step < hosts - 1:
-            lanes.cross(done + step, lane, host, chunks, adding=False)
+            lanes.cross(done + step, lane, host, chunks, block, adding=False)

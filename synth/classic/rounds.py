@@ -48,10 +48,10 @@ class Rounds:
         """Send `chunks` in round `when`."""
         self.at(when, partial(self.trace.send, chunks.start, src, dst, channel, len(chunks)), turn)
 
-    def walk(self, when: int, chunks: range, path: Sequence[int]) -> None:
+    def walk(self, when: int, chunks: range, path: Sequence[int], turn: int = 0) -> None:
         """Send `chunks` from rank to rank along `path`, all in round `when`."""
         for src, dst in pairwise(path):
-            self.send(when, chunks, src, dst)
+            self.send(when, chunks, src, dst, turn=turn)
 
     def add(
         self,
@@ -76,23 +76,35 @@ class Rounds:
 
         self.at(when, fan_in, turn)
 
-    def spread(self, start: int, chunks: range, tree: Tree) -> None:
-        """Send `chunks` down `tree`."""
+    def spread(self, start: int, chunks: range, tree: Tree, turn: int = 0) -> None:
+        """Send `chunks` down `tree`, of trees to equally far ranks by `turn`."""
         for edge in tree:
-            turn = self._turn(tree, edge.child)
-            self.send(start + edge.round, chunks, edge.parent, edge.child, edge.channel, turn)
+            at = self._turn(tree, edge.child, turn)
+            self.send(start + edge.round, chunks, edge.parent, edge.child, edge.channel, at)
 
-    def collect(self, start: int, chunks: range, tree: Tree, *, via_scratch: bool = False) -> int:
-        """Sum `chunks` up `tree`; return the round after the last."""
+    def collect(
+        self,
+        start: int,
+        chunks: range,
+        tree: Tree,
+        *,
+        via_scratch: bool = False,
+        turn: int = 0,
+    ) -> int:
+        """Sum `chunks` up `tree`, as `spread`; return the round after the last."""
         last = max((edge.round for edge in tree), default=0)
         senders: dict[tuple[int, int, int], list[int]] = defaultdict(list)
         for edge in tree:
             senders[start + last - edge.round, edge.parent, edge.channel].append(edge.child)
         for (when, rank, channel), ranks in sorted(senders.items()):
-            turn = self._turn(tree, rank)
-            self.add(when, chunks, rank, ranks, channel, via_scratch=via_scratch, turn=turn)
+            at = self._turn(tree, rank, turn)
+            self.add(when, chunks, rank, ranks, channel, via_scratch=via_scratch, turn=at)
         return start + last
 
-    def _turn(self, tree: Tree, rank: int) -> int:
-        """Return how far ahead of the root, the first parent, a rank is: equal in rotated trees."""
-        return (rank - tree[0].parent) % self.trace.collective.ranks
+    def _turn(self, tree: Tree, rank: int, turn: int) -> int:
+        """Return how far ahead of the root, the first parent, a rank is, and after it `turn`.
+
+        It is equal in rotated trees.
+        """
+        ranks = self.trace.collective.ranks
+        return (rank - tree[0].parent) % ranks * ranks + turn

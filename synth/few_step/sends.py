@@ -51,6 +51,7 @@ def estimate_us(
     """Return about how many us the sends take if every step waits for the one before."""
     alphas: dict[int, float] = defaultdict(float)
     busy: dict[int, dict[object, float]] = defaultdict(lambda: defaultdict(float))
+    rates = [float(rate) for rate in network.rates]
     carried = Counter[tuple[int, int, int]]()
     for step, src, dst, _, count in sends:
         carried[step, src, dst] += count * (src != dst)
@@ -60,7 +61,7 @@ def estimate_us(
         alphas[step] = max(alphas[step], link.alpha_us + _HOP_US)
         busy[step][src, dst] += count * chunk_bytes / _BLOCK_GBS / 1e3
         for resource in network.routes[network.index[src, dst]]:
-            transfer_us = count * chunk_bytes / float(network.rates[resource]) / 1e3
+            transfer_us = count * chunk_bytes / rates[resource] / 1e3
             busy[step][resource] += transfer_us + _MESSAGE_US * link.inter
     return sum(alpha + max(busy[step].values()) for step, alpha in alphas.items())
 

@@ -17,6 +17,8 @@ from tuccl.synth.packing.edge_capacities import same_host_or_rail
 MOST_CONNECTIONS = 32
 # Ranks up to which all are planned; above, those of one period only.
 _MOST_PLANNED_RANKS = 64
+# Ranks up to which plans of all ranks are tried beside those of one period.
+_MOST_TRIED_WHOLE = 32
 # Sends planned over all starts of one problem, which bounds the time spent on it.
 _MOST_PLANNED_SENDS = 150_000
 _MOST_STARTS = 128
@@ -130,7 +132,8 @@ class PlanningProblem:
         unlike = call.rooted or call.name == "alltoall" or call.groups is not None
         rotations = single if unlike or self.sketch.relays else rotation_symmetry(network)
         many = network.ranks > _MOST_PLANNED_RANKS
-        for symmetry in (single, rotations)[many or len(rotations) == 1 :]:
+        repeats = network.ranks > _MOST_TRIED_WHOLE or len(rotations) == 1
+        for symmetry in (single, rotations)[repeats:]:
             period = network.ranks // len(symmetry)
             out = [n for n, (src, _) in enumerate(network.pairs) if src < period]
             close = [n for n in out if same_host_or_rail(network.hosts, *network.pairs[n])]

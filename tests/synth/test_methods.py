@@ -87,6 +87,24 @@ def test_a_sizeless_method_makes_one_schedule_for_all_sizes(method: str, name: s
             assert schedules == [schedules[0]] * 3
 
 
+@pytest.mark.parametrize(
+    ("method", "name"), [(m.name, name) for m in FORMS_OF_METHODS for name in sorted(m.summing)]
+)
+def test_sizes_of_one_key_have_equal_schedules(method: str, name: str) -> None:
+    topology = join(load_profile("dgx-a100"), 3)
+    collective = Collective(name, topology.ranks)
+    sketch = full_mesh(topology)
+    keys = set()
+    for chunks in (1, 2):
+        schedules: dict[object, Schedule] = {}
+        for nbytes in (3 << power for power in range(8, 32, 2)):
+            schedule = make_schedule(Problem(collective, sketch, chunks, nbytes, topology), method)
+            key = find_method(method).size_key(collective, chunks, nbytes)
+            assert schedules.setdefault(key, schedule) == schedule
+        keys |= schedules.keys()
+    assert len(keys) > 2
+
+
 @pytest.mark.parametrize("hosts", [[0] * 8, [0] * 4 + [1] * 4, [0, 0, 1, 1, 2, 2, 3, 3]])
 def test_an_allreduce_by_halves_sends_one_message_a_round(
     hosts: list[int], mesh: Callable[..., Sketch]

@@ -256,6 +256,7 @@ Gpu gpu_of(const Program&, int rank);
 Program whole(const Program&, std::optional<int> only = std::nullopt);
 
 /// The program of the ranks below `period`, if the others repeat them, else the program itself.
+/// The others may number their thread blocks otherwise.
 Program with_period(const Program&, int period);
 
 /// `instances` copies of a program side by side, each on channels of its own: every chunk is cut in

@@ -1,6 +1,8 @@
 // Programs whose ranks repeat what the first of them do.
 #include <algorithm>
+#include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "tuccl/error.h"
@@ -28,6 +30,25 @@ Gpu rotated(const Gpu& gpu, const Rotation& rotation, int by, bool steps) {
     }
   }
   return out;
+}
+
+/// The rank with its thread blocks in the order of their peers and channels.
+Gpu by_peers(Gpu gpu) {
+  std::vector<ThreadBlock>& blocks = gpu.threadblocks;
+  std::ranges::stable_sort(blocks, {}, [](const ThreadBlock& block) {
+    return std::tuple(block.send_peer, block.recv_peer, block.channel);
+  });
+  std::map<int, int> number;
+  int place = 0;
+  for (ThreadBlock& block : blocks) {
+    number.emplace(block.id, place);
+    block.id = place++;
+  }
+  for (ThreadBlock& block : blocks)
+    for (Step& step : block.steps)
+      if (const auto awaited = number.find(step.dep_tb); awaited != number.end())
+        step.dep_tb = awaited->second;
+  return gpu;
 }
 
 void check_period(const Program& p) {
@@ -128,8 +149,8 @@ Program with_period(const Program& program, int period) {
   const Rotation rotation(out);
   for (int rank = period; rank < program.ngpus; ++rank) {
     const Gpu& like = out.gpus[static_cast<std::size_t>(rank % period)];
-    if (rotated(like, rotation, rank - rank % period, true) !=
-        program.gpus[static_cast<std::size_t>(rank)])
+    if (by_peers(rotated(like, rotation, rank - rank % period, true)) !=
+        by_peers(program.gpus[static_cast<std::size_t>(rank)]))
       return program;
   }
   return out;
