@@ -56,7 +56,8 @@ def candidate_sketches(
     each also with NVLink paths alone (``-nvlink``); where none has, without crowded links inside
     (``-inside-3``). Sketches are distinct, carry congestion
     scores and the symmetries found, and the full mesh comes last. More than 128 ranks get `rails`
-    alone.
+    for a mesh: those with other paths inside hosts, also with fewer GPUs for each NIC
+    (``one-free-nvlink``), and `rails` last.
 
     Args:
         topology: The machine, or the path of its file.
@@ -83,7 +84,7 @@ def searched_sketches(
 ) -> tuple[tuple[Sketch, ...], SketchSpace | None]:
     """Return `candidate_sketches`, and the space that they are the starting points of.
 
-    None: of that many ranks there are no others, or sketches are ``given``, which then stand for
+    None: of that many ranks no others are tried, or sketches are ``given``, which then stand for
     the candidates before the full mesh. With ``solver`` it has what TACCL's alone heeds.
     """
     collective = collective if isinstance(collective, str) else collective.name
@@ -94,14 +95,23 @@ def searched_sketches(
     if topology.ranks > MOST_MESHED and given:
         return given, None
     if topology.ranks > MOST_MESHED:
-        return (with_chunks(rails(topology, collective), nbytes, symmetry_known=True),), None
+        last = with_chunks(rails(topology, collective), nbytes, symmetry_known=True)
+        space = SketchSpace(topology, nbytes)
+        return (*pruned_sketches(space, collective, nbytes), last), None
     space = SketchSpace(topology, nbytes, solver)
     full = space.sketch(SketchParameters().name)
     if given:
         last = next((sketch for sketch in given if sketch.name == full.name), full)
         return (*(sketch for sketch in given if sketch is not last), last), None
-    # Sketches differ by their links: of two with the same links, the first says more.
-    candidates = {frozenset(full.pairs): (0.0, full)}
+    return (*pruned_sketches(space, collective, nbytes), full), space
+
+
+def pruned_sketches(space: SketchSpace, collective: str, nbytes: int) -> tuple[Sketch, ...]:
+    """Return the candidates with fewer links than the mesh of ``space``, the most promising first.
+
+    Sketches differ by their links: of two with the same links, the first says more.
+    """
+    candidates = {frozenset(space.mesh.pairs): (0.0, space.mesh)}
     for parameters in _starting_points(space):
         pairs = frozenset(space.pruned(parameters).pairs)
         if pairs not in candidates:
@@ -109,12 +119,12 @@ def searched_sketches(
             candidates[pairs] = rank_estimate_us(candidate, collective, nbytes), candidate
     _, *ranked = candidates.values()
     ranked.sort(key=lambda each: round(each[0], 6))
-    return (*(sketch for _, sketch in ranked), full), space
+    return tuple(sketch for _, sketch in ranked)
 
 
 def _starting_points(space: SketchSpace) -> Iterator[SketchParameters]:
     """Yield the parameters of the candidates: the paper's stages, and the mesh without crowds."""
-    axes = space.axes
+    axes, on_rails = space.axes, space.mesh.name == "rails"
     inside: list[dict[str, Any]] = [{}]
     if "nvlink" in axes:
         inside.append({"nvlink": True})
@@ -123,6 +133,11 @@ def _starting_points(space: SketchSpace) -> Iterator[SketchParameters]:
     for rest in inside:
         if "bound" in axes:
             *counts, _ = axes.get("connections", (0,))
+            if on_rails and rest:
+                yield from (SketchParameters(True, count, free=True, **rest) for count in counts)
+                yield SketchParameters(**rest)
+            if on_rails:
+                continue
             for count in (*counts, 0):
                 yield SketchParameters(bound=True, connections=count, **rest)
             if counts:

@@ -12,7 +12,7 @@ from tuccl.sketches.sketch import LogicalLink, Sketch
 from tuccl.sketches.symmetry import symmetries
 from tuccl.topology.graph import Topology
 from tuccl.topology.merge import merge_nics
-from tuccl.topology.paths import all_paths
+from tuccl.topology.paths import all_paths, find_path
 from tuccl.topology.relays import Path
 from tuccl.topology.signature import signature
 
@@ -53,13 +53,12 @@ def host_numbers(topology: Topology) -> tuple[int, ...]:
 
 def nvlink_pairs(topology: Topology) -> frozenset[tuple[int, int]]:
     """Return the ordered pairs of ranks of one host whose path is NVLink, xGMI or C2C alone."""
-    paths = all_paths(topology)
     return frozenset(
-        (src, dst)
+        pair
         for host in topology.hosts
-        for src, dst in itertools.permutations(topology.gpus_of(host), 2)
-        if (src, dst) in paths
-        and all(hop.kind in ("nvlink", "xgmi", "c2c") for hop in paths[src, dst].hops)
+        for pair in itertools.permutations(topology.gpus_of(host), 2)
+        if (path := find_path(topology, *pair)) is not None
+        and all(hop.kind in ("nvlink", "xgmi", "c2c") for hop in path.hops)
     )
 
 

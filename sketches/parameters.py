@@ -17,6 +17,7 @@ from tuccl.sketches.checks import checked
 from tuccl.sketches.congestion import prune_congested, with_congestion
 from tuccl.sketches.full_mesh import nvlink_pairs, unmarked_mesh
 from tuccl.sketches.grouping import Grouping, group
+from tuccl.sketches.rails import rails
 from tuccl.sketches.size import (
     NVLINK_FIRST_BYTES,
     PACKET_BYTES,
@@ -134,10 +135,10 @@ class _PrunedMeshes:
         self.notes: tuple[str, ...] = ()
         self._pruned: dict[SketchParameters, Sketch] = {}
         self._sketches: dict[tuple[SketchParameters, int], Sketch] = {}
-        self.mesh = with_congestion(
-            prefer_links(unmarked_mesh(topology), nvlink_pairs(topology), NVLINK_FIRST_BYTES),
-            topology,
-        )
+        self.mesh = prefer_links(self._mesh(), nvlink_pairs(topology), NVLINK_FIRST_BYTES)
+
+    def _mesh(self) -> Sketch:
+        return with_congestion(unmarked_mesh(self.topology), self.topology)
 
     @cached_property
     def irregular(self) -> bool:
@@ -167,11 +168,17 @@ class _PrunedMeshes:
             return None
         try:
             bindings = bind(self.topology)
+            if not self._has_pairs(bindings):
+                return None
             return bindings, group(self.topology, bindings)
         except InputError as error:
             # Hosts may be joined by other means than NICs; then only the mesh itself can be pruned.
             self.notes = (f"no NIC groups: {error}",)
             return None
+
+    def _has_pairs(self, bindings: dict[int, str]) -> bool:
+        """Return whether links that join NICs of one group may be fewer than those of the mesh."""
+        return True
 
     def sketch(self, parameters: SketchParameters, nbytes: int) -> Sketch:
         """Return the sketch for calls of ``nbytes`` bytes; sizes of as many chunks share it."""
@@ -189,7 +196,8 @@ class _PrunedMeshes:
     def pruned(self, parameters: SketchParameters) -> Sketch:
         """Return what the stages leave of the mesh, with the name of ``parameters``."""
         if parameters not in self._pruned:
-            self._pruned[parameters] = replace(self._prune(parameters), name=parameters.name)
+            name = self.mesh.name if parameters == SketchParameters() else parameters.name
+            self._pruned[parameters] = replace(self._prune(parameters), name=name)
         return self._pruned[parameters]
 
     def _prune(self, parameters: SketchParameters) -> Sketch:
@@ -224,35 +232,45 @@ class _PrunedMeshes:
         return replace(sketch, relays={}) if parameters.free else sketch
 
 
+class _PrunedRails(_PrunedMeshes):
+    """The same with `rails` for a mesh: links between hosts join equal places alone."""
+
+    def _mesh(self) -> Sketch:
+        return rails(self.topology)
+
+    def _has_pairs(self, bindings: dict[int, str]) -> bool:
+        return len(set(bindings.values())) < len(bindings)
+
+
 class SketchSpace:
     """The sketches of a topology for calls of a size, each made at its first use.
+
+    Of more than 128 ranks, and where asked for, their mesh is `rails`.
 
     Attributes:
         axes: By parameter, the values worth a try on this machine, from more links to fewer or the
             reverse. A parameter with one value is left out.
     """
 
-    def __init__(self, topology: Topology, nbytes: int, solver: bool = False) -> None:
+    def __init__(
+        self, topology: Topology, nbytes: int, solver: bool = False, *, on_rails: bool = False
+    ) -> None:
         """Find out what the machine leaves to choose, for arrays of ``nbytes`` bytes.
 
         With ``solver`` also in what TACCL's solver alone heeds.
 
         Raises:
-            InputError: the full mesh of so many ranks has more links than can be looked at.
+            InputError: the mesh is `rails`, and there are none.
         """
-        if topology.ranks > MOST_MESHED:
-            raise InputError(
-                f"topology {topology.name[:60]!r}: {topology.ranks} ranks have the sketch rails "
-                f"alone; others are for up to {MOST_MESHED}"
-            )
         self.nbytes = nbytes
-        self._meshes = topology.derived(_PrunedMeshes)
+        on_rails |= topology.ranks > MOST_MESHED
+        self._meshes = topology.derived(_PrunedRails if on_rails else _PrunedMeshes)
         axes = self._axes(solver)
         self.axes = {name: values for name, values in axes.items() if len(values) > 1}
 
     @property
     def mesh(self) -> Sketch:
-        """Return the full mesh, of any size."""
+        """Return the full mesh, or `rails`, of any size."""
         return self._meshes.mesh
 
     @property
@@ -330,7 +348,15 @@ class SketchSpace:
         Raises:
             InputError: the name has no parameters, or not here.
         """
-        return self._meshes.sketch(SketchParameters.of(name), self.nbytes)
+        if name == self.mesh.name:
+            return self._meshes.sketch(SketchParameters(), self.nbytes)
+        parameters = SketchParameters.of(name)
+        if parameters == SketchParameters():
+            raise InputError(
+                f"sketch {name}: {self.mesh.ranks} ranks have more links than can be looked at; "
+                f"take {self.mesh.name}"
+            )
+        return self._meshes.sketch(parameters, self.nbytes)
 
     def pruned(self, parameters: SketchParameters) -> Sketch:
         """Return what the stages leave of the mesh, with the name of ``parameters``."""

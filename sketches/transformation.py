@@ -38,8 +38,7 @@ def transform(
             bound to its NIC, None lets every GPU send for itself.
         split: The receiver is another GPU of the NIC than the sender, where it has several, so
             that neither's PCIe link works both ways.
-        mesh: The full mesh of `topology`, where it exists already; links that it lacks inside hosts
-            stay out.
+        mesh: The full mesh of `topology`, where it exists already; links that it lacks stay out.
 
     Raises:
         InputError: `connections` is below 1, or two NICs of a group are not joined.
@@ -59,7 +58,8 @@ def transform(
     inter: dict[tuple[int, int], LogicalLink] = {}
     for out_nic, in_nic in nic_pairs:
         for src, dst in _gpu_pairs(members[out_nic], members[in_nic], connections, split):
-            inter[src, dst] = _link(nic_paths, src, dst, out_nic, in_nic)
+            if mesh.link(src, dst) is not None:
+                inter[src, dst] = _link(nic_paths, src, dst, out_nic, in_nic)
     intra = (link for link in mesh.links if not link.inter)
     return replace(
         mesh,

@@ -9,9 +9,10 @@ from itertools import chain, zip_longest
 
 from tuccl.errors import InputError
 from tuccl.sketches import Sketch
-from tuccl.sketches.parameters import MOST_MESHED, with_chunks
+from tuccl.sketches.candidates import pruned_sketches
+from tuccl.sketches.parameters import MOST_MESHED, SketchSpace, with_chunks
 from tuccl.sketches.rails import rails
-from tuccl.synth import Collective, find_method
+from tuccl.synth import Collective, ScheduleChoice, find_method
 from tuccl.synth.methods import searched_methods
 from tuccl.topology import Topology, keep_gpus
 from tuccl.tuning.options import TuneOptions
@@ -68,8 +69,10 @@ def small_part(topology: Topology, options: TuneOptions) -> tuple[Topology, Tune
     places = sorted((first + number * step) % len(gpus) for number in range(hosts))
     kept = [rank for place in places for rank in gpus[place]]
     part = keep_gpus(topology, kept)
-    few = part.ranks <= MOST_MESHED < topology.ranks  # a part of more has rails by itself
-    sketches = (with_chunks(rails(part), 1),) if few else ()
+    sketches: tuple[Sketch, ...] = ()
+    if part.ranks <= MOST_MESHED < topology.ranks:  # a part of more has rails by itself
+        space = SketchSpace(part, 1, on_rails=True)
+        sketches = *pruned_sketches(space, "allgather", 1), with_chunks(rails(part), 1)
     seconds = options.seconds and options.seconds * _SHARE_S
     root = kept.index(options.root)
     return part, replace(options, part=0, root=root, sketches=sketches, seconds=seconds)
@@ -174,8 +177,8 @@ def nominated_points(
     """Return the points that are worth a try for a call on the whole machine, the best first.
 
     They are those of sizes on a part that it may be like, a point of each method before others:
-    what is slow on few hosts may win on many, and those that few ranks are not tried with, by the
-    knobs of the best. Or of this size and the two next to it, on the whole machine.
+    what is slow on few hosts may win on many, and those that few ranks are not tried with, on the
+    last sketch by the knobs of the best. Or of this size and the two next to it, on the whole machine.
     Where the machine has no sketch of a point's name, the point is for one of the same kind (as
     ``mesh-congestion-3``), else for the last.
     """
@@ -194,15 +197,16 @@ def nominated_points(
     points = zip_longest(*beside, *(each.points for each in alike))
     names = [sketch.name for sketch in sketches]
     found = dict.fromkeys(
-        replace(point, choice=replace(point.choice, sketch=_alike(point.choice.sketch, names)))
+        replace(point, choice=replace(point.choice, sketch=name))
         for point in chain.from_iterable(points)
         if point is not None
+        for name in _alike(point.choice.sketch, names)
     )
     if not alike or not found:
         return list(found)
     best, part = next(iter(found)), min(each.ranks for each in alike)
     larger = [
-        replace(best, choice=replace(best.choice, method=method.name, chunks_per_rank=1))
+        replace(best, choice=ScheduleChoice(names[-1], method.name, 1))
         for method in map(find_method, searched_methods())
         if part < method.least_ranks and method.suits(collective)
     ]
@@ -212,7 +216,9 @@ def nominated_points(
     return list(dict.fromkeys([*larger, *firsts.values(), *found]))
 
 
-def _alike(name: str, names: Sequence[str]) -> str:
+def _alike(name: str, names: Sequence[str]) -> tuple[str, ...]:
+    """The sketch that a point of ``name`` is tried on, of pruned rails with rails themselves."""
     kind = name.rstrip("-0123456789")
     of_kind = (other for other in names if other.rstrip("-0123456789") == kind)
-    return name if name in names else next(of_kind, names[-1])
+    found = name if name in names else next(of_kind, names[-1])
+    return (found, names[-1]) if names[-1] == "rails" else (found,)

@@ -113,6 +113,22 @@ def test_a_lone_host_binds_nothing() -> None:
         SketchSpace(load_profile("dgx-1v"), SIZE).sketch("paired")
 
 
-def test_many_ranks_have_rails_alone() -> None:
-    with pytest.raises(InputError, match="144 ranks have the sketch rails alone"):
-        SketchSpace(join(load_profile("dgx-2"), 9), SIZE)
+def test_many_ranks_have_rails_for_a_mesh() -> None:
+    space = SketchSpace(join(load_profile("dgx-2"), 9), SIZE)
+    rails, few = space.sketch("rails"), space.sketch("one-free")
+    assert space.mesh.pairs == rails.pairs and rails.name == "rails"
+    assert set(few.pairs) < set(rails.pairs)
+    senders = {link.src for link in few.links if link.inter}
+    assert len(senders) == 72 and not few.relays and few.symmetry == rails.symmetry
+    with pytest.raises(InputError, match="144 ranks have more links than .* take rails"):
+        space.sketch("full-mesh")
+
+
+def test_rails_of_many_ranks_are_pruned_too() -> None:
+    for name, sketches in (
+        ("dgx-h100", ["rails"]),
+        ("p4de", ["rails"]),
+        ("dgx-1v", ["one-free-nvlink", "mesh-nvlink", "rails"]),
+    ):
+        found = candidate_sketches(join(load_profile(name), 17), "allgather", SIZE)
+        assert [sketch.name for sketch in found] == sketches
