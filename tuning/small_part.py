@@ -178,8 +178,8 @@ def nominated_points(
 
     They are those of sizes on a part that it may be like, a point of each method before others:
     what is slow on few hosts may win on many, and those that few ranks are not tried with, on the
-    last sketch by the knobs of the best. Or of this size and the two next to it, on the whole machine.
-    Where the machine has no sketch of a point's name, the point is for one of the same kind (as
+    last sketch by the knobs of the best. Or of this size and the two next to it, on the whole
+    machine. Where that has no sketch of a point's name, the point is for one of the same kind (as
     ``mesh-congestion-3``), else for the last.
     """
     own = [each for each in nominations if each.collective == collective.name]

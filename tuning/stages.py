@@ -82,9 +82,11 @@ class Stages:
             [(name, n, fine_budget(budget, last=level is fine[-1])) for name, n, budget in level]
             for level in fine
         ]
-        *before, _ = coarse, *fine
-        again = [(name, n, least_budget(budget)) for each in before for name, n, budget in each]
-        stages = [coarse, *fine, again]
+        stages = [coarse, *fine]
+        if part is None:  # else a part has nominated them
+            stages.append(
+                [(name, n, least_budget(b)) for tasks in stages[:-1] for name, n, b in tasks]
+            )
         self._total = _budget(nominees) + weight * sum(map(_budget, stages))
         if part is not None:
             seconds = part.options.seconds

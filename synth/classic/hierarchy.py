@@ -14,7 +14,7 @@ Sums are the same trees run backwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
 
@@ -291,9 +291,7 @@ class _Lanes(Rounds):
             for host, rank in enumerate(lane.entries)
         )
 
-    def spread_from(
-        self, start: int, lane: Lane, host: int, chunks: range, block: int = 0
-    ) -> None:
+    def spread_from(self, start: int, lane: Lane, host: int, chunks: range, block: int = 0) -> None:
         """Send `chunks` to all of the host."""
         edges = _host_edges(self.sketch, lane.entries[host])
         self.spread(start - 1, chunks, edges, self._steps(block, host))

@@ -120,7 +120,7 @@ def test_many_ranks_have_rails_for_a_mesh() -> None:
     assert set(few.pairs) < set(rails.pairs)
     senders = {link.src for link in few.links if link.inter}
     assert len(senders) == 72 and not few.relays and few.symmetry == rails.symmetry
-    with pytest.raises(InputError, match="144 ranks have more links than .* take rails"):
+    with pytest.raises(InputError, match="144 ranks have more links than"):
         space.sketch("full-mesh")
 
 

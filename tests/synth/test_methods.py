@@ -94,7 +94,7 @@ def test_sizes_of_one_key_have_equal_schedules(method: str, name: str) -> None:
     topology = join(load_profile("dgx-a100"), 3)
     collective = Collective(name, topology.ranks)
     sketch = full_mesh(topology)
-    keys = set()
+    keys: set[object] = set()
     for chunks in (1, 2):
         schedules: dict[object, Schedule] = {}
         for nbytes in (3 << power for power in range(8, 32, 2)):
