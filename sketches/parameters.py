@@ -245,7 +245,7 @@ class _PrunedRails(_PrunedMeshes):
 class SketchSpace:
     """The sketches of a topology for calls of a size, each made at its first use.
 
-    Of more than 128 ranks, and where asked for, their mesh is `rails`.
+    Of more than 128 ranks, and with ``on_rails``, their mesh is `rails`.
 
     Attributes:
         axes: By parameter, the values worth a try on this machine, from more links to fewer or the

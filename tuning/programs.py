@@ -350,7 +350,7 @@ class ProgramCache:
     def _lower(self, numbered: _NumberedSchedule, placement: Placement = "any") -> Program:
         def make() -> Program:
             program = lower(numbered.make(), dialect=self.dialect, placement=placement)
-            # A ring may go through every second host the other way.
+            # A ring may leave every second host where it enters the others.
             return with_period(with_period(program, self._period), 2 * self._period)
 
         return self._lowered.get((numbered.number, placement), make)

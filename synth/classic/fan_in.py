@@ -28,7 +28,7 @@ def prefers_scratch(senders: int, nbytes: float, count: int) -> bool:
 
 @lru_cache(maxsize=256)
 def scratch_preferences(chunk_bytes: float, ranks: int, chunks: int) -> tuple[bool, ...]:
-    """Return what `prefers_scratch` says of all sums of up to `chunks` chunks of fewer `ranks`."""
+    """Return what `prefers_scratch` says of up to `chunks` chunks, for fewer senders than ranks."""
     return tuple(
         prefers_scratch(senders, chunk_bytes * count, count)
         for senders in range(1, ranks)

@@ -9,7 +9,7 @@ import pytest
 from tuccl.errors import InputError
 from tuccl.program import Knobs
 from tuccl.runtime import SimExecutor, load_table
-from tuccl.sketches import full_mesh
+from tuccl.sketches import candidate_sketches, full_mesh
 from tuccl.sketches.rails import rails
 from tuccl.synth import Collective, ScheduleChoice
 from tuccl.topology import Topology, join, keep_gpus, load_profile, network, signature
@@ -148,6 +148,19 @@ def test_sizes_between_two_get_what_is_best_at_both() -> None:
     call = Collective("allgather", 16)
     points = nominated_points(nominations, call, 1 << 16, [mesh])
     assert [point.choice.method for point in points] == ["ring", "packing", "greedy"]
+    points = nominated_points(nominations, call, 1 << 14, [mesh])  # again
+    assert [point.choice.method for point in points] == ["ring", "flow", "packing", "greedy"]
+
+
+def test_points_on_pruned_rails_are_tried_on_rails_too() -> None:
+    t = join(load_profile("dgx-1v"), 17)
+    sketches = candidate_sketches(t, "allgather", 1 << 20)
+    point = Point.of(ScheduleChoice("mesh-nvlink", "greedy", 1), Knobs("LL", 1, 256))
+    nomination = Nomination(32, "allgather", 32 << 12, (point,))
+    points = nominated_points([nomination], Collective("allgather", 136), 136 << 12, sketches)
+    tried = [(point.choice.sketch, point.choice.method) for point in points]
+    larger = [("rails", name) for name in ("hierarchical-doubling", "hierarchical-doubling+split")]
+    assert tried == [*larger, ("mesh-nvlink", "greedy"), ("rails", "greedy")]
 
 
 def test_some_sizes_of_many_ranks_are_searched_before_the_others(
