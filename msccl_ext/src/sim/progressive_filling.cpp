@@ -50,7 +50,7 @@ void Sharing::wake_links(const FlowClass& b) {
     l.able = true;
     l.load = 0;
     for (const auto& [other, slot] : l.active)
-      l.load += pace(bundles_[other]) * bundles_[other].shared_flows;
+      l.load += pace(bundles_[other]) * bundles_[other].shared_flows * slots_[slot].weight;
   }
 }
 
@@ -68,7 +68,7 @@ void Sharing::change_weight(double now, int bundle) {
   for (int s = b.first; s < b.last; ++s) {
     Link& l = links_[slots_[s].link];
     if (!l.able) continue;
-    l.load += more;
+    l.load += more * slots_[s].weight;
     touch(slots_[s].link);
   }
   if (b.follows >= 0) add_followers(b, change);
@@ -94,7 +94,8 @@ bool Sharing::all_at_caps(double now) {
     if (b.shared_flows == 0 || b.moves) continue;
     for (int s = b.first; s < b.last; ++s)
       if (links_[slots_[s].link].able)
-        bottlenecks_[links_[slots_[s].link].bottleneck].left -= b.cap * b.shared_flows;
+        bottlenecks_[links_[slots_[s].link].bottleneck].left -=
+            b.cap * b.shared_flows * slots_[s].weight;
   }
   for (const Bottleneck& t : bottlenecks_)
     if (t.left < 0) return false;
@@ -102,7 +103,8 @@ bool Sharing::all_at_caps(double now) {
     const FlowClass& b = bundles_[id];
     if (b.shared_flows == 0 || b.moves) continue;
     for (int s = b.first; s < b.last; ++s)
-      if (links_[slots_[s].link].able) links_[slots_[s].link].load += b.cap * b.shared_flows;
+      if (links_[slots_[s].link].able)
+        links_[slots_[s].link].load += b.cap * b.shared_flows * slots_[s].weight;
     follow(now, id, kNobody);
     rekey(id);
   }
@@ -137,7 +139,8 @@ void Sharing::open_bundle(int bundle) {
   b.open = epoch_;
   open_item({.cap = b.cap, .before = pace(b), .id = bundle});
   for (int s = b.first; s < b.last; ++s)
-    if (links_[slots_[s].link].able) add_crossing(slots_[s].link, b.shared_flows);
+    if (links_[slots_[s].link].able)
+      add_crossing(slots_[s].link, b.shared_flows * slots_[s].weight);
 }
 
 void Sharing::open_item(Item item) {

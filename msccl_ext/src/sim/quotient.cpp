@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdint>
 #include <map>
+#include <numeric>
 #include <unordered_map>
 #include <utility>
 
@@ -34,8 +35,7 @@ std::size_t classes(std::vector<Colour> colours) {
 /// Colours of blocks, bundles, links and proxies, refined until equal colours behave alike.
 class Refinement {
  public:
-  /// With `places` blocks of one class have the same place on their ranks.
-  Refinement(const TransferGraph& graph, bool places)
+  explicit Refinement(const TransferGraph& graph)
       : graph_(graph),
         publisher_(graph.edge_waiter.size(), -1),
         block_of_(graph.transfers.size(), -1),
@@ -49,8 +49,6 @@ class Refinement {
     colour_links();
     colour_blocks();
     colour_turns();
-    for (std::size_t b = 0; places && b < block_.size(); ++b)
-      block_[b] = mixed(block_[b], Colour(graph.blocks[b].id));
   }
 
   /// Whether there are, after few rounds, at most half as many classes of blocks as blocks, and in
@@ -239,11 +237,9 @@ class Builder {
         blocks_(colours.blocks()),
         bundles_(colours.bundles()),
         links_(colours.links()),
-        crossings_(graph.links.capacity.size(), 1) {}
+        crossings_(graph.links.capacity.size()) {}
 
-  /// Nothing where a link carries more flows of one class than of another.
-  std::optional<Quotient> build() {
-    if (!weigh_links()) return std::nullopt;
+  Quotient build() {
     add_links();
     add_blocks();
     add_connections();
@@ -252,34 +248,38 @@ class Builder {
   }
 
  private:
-  /// Finds how many bundles of each class cross each link that stands for others.
-  bool weigh_links() {
-    std::map<int, int> of_class;
+  /// Finds how many bundles of each class cross each link that stands for others: a link has the
+  /// capacity of their common part, and bundles weigh as many of these as there are.
+  void weigh_links() {
     for (const int link : links_.first) {
-      of_class.clear();
-      for (const int bundle : colours_.crossing(link)) ++of_class[bundles_.number[bundle]];
-      if (of_class.empty()) continue;
-      crossings_[link] = of_class.begin()->second;
-      for (const auto& [bundle, count] : of_class)
-        if (count != crossings_[link]) return false;
+      std::map<int, int>& counts = crossings_[link];
+      for (const int bundle : colours_.crossing(link)) ++counts[bundles_.number[bundle]];
+      int common = 0;
+      for (const auto& [bundle, count] : counts) common = std::gcd(common, count);
+      for (auto& [bundle, count] : counts) count /= common;
+      if (common > 0) out_.graph.links.capacity[link] /= common;
     }
-    return true;
   }
 
   void add_links() {
     Links& links = out_.graph.links;
     links.network = graph_.links.network;
     links.capacity = graph_.links.capacity;
-    for (const int link : links_.first) links.capacity[link] /= crossings_[link];
+    weigh_links();
     for (std::size_t link = 0; link < links.capacity.size(); ++link)
       out_.link_of.push_back(links_.of(static_cast<int>(link)));
     for (const int first : bundles_.first) {
       Bundle bundle = graph_.links.bundles[first];
       std::vector<int>& route = out_.routes.emplace_back();
-      for (const int link : graph_.links.resources(bundle))
-        if (std::find(route.begin(), route.end(), links_.of(link)) == route.end())
-          route.push_back(links_.of(link));
+      std::vector<int>& weights = out_.routes.emplace_back();
+      for (const int link : graph_.links.resources(bundle)) {
+        const int like = links_.of(link);
+        if (std::find(route.begin(), route.end(), like) != route.end()) continue;
+        route.push_back(like);
+        weights.push_back(crossings_[like].at(bundles_.number[first]));
+      }
       bundle.path = &route;
+      bundle.weights = &weights;
       links.bundles.push_back(bundle);
     }
   }
@@ -345,7 +345,7 @@ class Builder {
   const TransferGraph& graph_;
   const Refinement& colours_;
   const Representatives blocks_, bundles_, links_;
-  std::vector<int> crossings_;  ///< By link that stands for others: bundles of a class over it.
+  std::vector<std::map<int, int>> crossings_;  ///< By link that stands for others, and bundle.
   Quotient out_;
 };
 
@@ -353,12 +353,9 @@ class Builder {
 
 std::optional<Quotient> quotient_of(const TransferGraph& graph) {
   if (graph.transfers.size() < kFewTransfers) return std::nullopt;
-  for (const bool places : {false, true}) {
-    Refinement colours(graph, places);
-    if (!colours.refine()) return std::nullopt;
-    if (auto quotient = Builder(graph, colours).build()) return quotient;
-  }
-  return std::nullopt;
+  Refinement colours(graph);
+  if (!colours.refine()) return std::nullopt;
+  return Builder(graph, colours).build();
 }
 
 }  // namespace tuccl::sim

@@ -12,7 +12,7 @@ namespace tuccl::sim {
 struct Quotient {
   TransferGraph graph;
   std::vector<int> link_of;             ///< By resource: the one that stands for it.
-  std::deque<std::vector<int>> routes;  ///< Of the bundles of `graph`.
+  std::deque<std::vector<int>> routes;  ///< Of the bundles of `graph`, and their weights.
 };
 
 /// The quotient of a graph by its coarsest equitable partition that keeps the order of what is

@@ -29,15 +29,17 @@ void Sharing::add_bundles(const Links& links) {
   for (std::size_t i = 0; i < bundles_.size(); ++i) {
     FlowClass& b = bundles_[i];
     b.cap = links.bundles[i].cap;
-    std::vector<int> ids = links.resources(links.bundles[i]);
-    std::sort(ids.begin(), ids.end());
+    const std::vector<int>& ids = links.resources(links.bundles[i]);
+    const std::vector<int>* weights = links.bundles[i].weights;
     b.first = static_cast<int>(slots_.size());
     // No flow is faster than its narrowest link.
-    for (const int id : ids) {
-      slots_.push_back({.link = id});
-      crossing[id].push_back(static_cast<int>(i));
-      b.cap = std::min(b.cap, links.capacity[id]);
+    for (std::size_t n = 0; n < ids.size(); ++n) {
+      const int weight = weights ? (*weights)[n] : 1;
+      slots_.push_back({.link = ids[n], .weight = weight});
+      crossing[ids[n]].push_back(static_cast<int>(i));
+      b.cap = std::min(b.cap, links.capacity[ids[n]] / weight);
     }
+    std::ranges::sort(slots_.begin() + b.first, slots_.end(), {}, &Slot::link);
     b.last = static_cast<int>(slots_.size());
   }
   add_spans(crossing);
@@ -47,13 +49,15 @@ void Sharing::add_bundles(const Links& links) {
 /// Takes links out of the routes all whose flows another, no wider link
 /// carries too: they fill up only when that one does, and bind nobody.
 void Sharing::drop_dominated(const std::vector<std::vector<int>>& crossing) {
-  std::vector<bool> kept(links_.size(), true);
+  std::vector<bool> kept(links_.size(), true), weighted(links_.size());
+  for (const Slot& slot : slots_)
+    if (slot.weight != 1) weighted[slot.link] = true;
   for (std::size_t l = 0; l < links_.size(); ++l) {
-    if (crossing[l].empty()) continue;
+    if (crossing[l].empty() || weighted[l]) continue;
     const FlowClass& b = bundles_[crossing[l][0]];
     for (int s = b.first; s < b.last && kept[l]; ++s) {
       const std::size_t o = static_cast<std::size_t>(slots_[s].link);
-      if (o == l || links_[o].capacity > links_[l].capacity) continue;
+      if (o == l || weighted[o] || links_[o].capacity > links_[l].capacity) continue;
       const bool twin = links_[o].capacity == links_[l].capacity && crossing[o] == crossing[l];
       if (twin ? o < l
                : std::includes(crossing[o].begin(), crossing[o].end(), crossing[l].begin(),
@@ -104,19 +108,21 @@ void Sharing::add_demands(const Links& links) {
   std::vector<double> peak;                  // by demand
   for (std::size_t i = 0; i < bundles_.size(); ++i) {
     const FlowClass& b = bundles_[i];
-    int narrow = kNobody;
+    const auto width = [&](int s) { return links_[slots_[s].link].capacity / slots_[s].weight; };
+    int narrowest = b.first;
     for (int s = b.first; s < b.last; ++s)
-      if (narrow < 0 || links_[slots_[s].link].capacity < links_[narrow].capacity)
-        narrow = slots_[s].link;
+      if (width(s) < width(narrowest)) narrowest = s;
     for (int s = b.first; s < b.last; ++s) {
-      const int link = slots_[s].link;
+      const int link = slots_[s].link, narrow = slots_[narrowest].link;
       const auto [at, fresh] = known.try_emplace({link, narrow}, static_cast<int>(demands_.size()));
       if (fresh) {
-        demands_.push_back({.limit = link == narrow ? kUnlimited : links_[narrow].capacity});
+        demands_.push_back({.limit = link == narrow ? kUnlimited : 0});
         peak.push_back(0);
       }
       slots_[s].demand = at->second;
-      peak[at->second] += links.bundles[i].most_flows * b.cap;
+      double& limit = demands_[at->second].limit;
+      limit = std::max(limit, width(narrowest) * slots_[s].weight);
+      peak[at->second] += links.bundles[i].most_flows * b.cap * slots_[s].weight;
     }
   }
   std::vector<double> highest(links_.size(), 0.0);
@@ -149,7 +155,7 @@ void Sharing::join_symmetric() {
     FlowClass& b = bundles_[i];
     std::vector<int> links;  // and demands
     for (int s = b.first; s < b.last; ++s)
-      links.insert(links.end(), {slots_[s].link, slots_[s].demand});
+      links.insert(links.end(), {slots_[s].link, slots_[s].demand, slots_[s].weight});
     int& at = routes_[i].flow_class;
     at = static_cast<int>(joined.size());
     if (!links.empty()) at = known.try_emplace({b.cap, std::move(links)}, at).first->second;
@@ -278,10 +284,11 @@ bool Sharing::count(const FlowClass& b, int change) {
   for (int s = b.first; s < b.last; ++s) {
     Link& l = links_[slots_[s].link];
     Demand& d = demands_[slots_[s].demand];
-    l.flows += change;
+    const int flows = change * slots_[s].weight;
+    l.flows += flows;
     const double before = d.most();
-    d.flows += change;
-    d.sum = d.flows == 0 ? 0 : d.sum + change * b.cap;
+    d.flows += flows;
+    d.sum = d.flows == 0 ? 0 : d.sum + flows * b.cap;
     l.demand = l.flows == 0 ? 0 : l.demand + d.most() - before;
     shared |= l.able || l.demand > l.capacity * kEqual;
   }
@@ -357,11 +364,12 @@ void Sharing::unfollow(double now, int bundle) {
 /// Books `change` flows of `b` as held up by the link that it follows.
 void Sharing::add_followers(const FlowClass& b, int change) {
   if (change == 0) return;
-  links_[b.follows].following += change;
   const int width = b.last - b.first - 1;
-  int row = b.pairs;
-  for (int s = b.first; slots_[s].link != b.follows; ++s) row += width;
-  for (int i = row; i < row + width; ++i) shared_links_[pairs_[i]].flows += change;
+  int own = b.first, pair = b.pairs;
+  for (; slots_[own].link != b.follows; ++own) pair += width;
+  links_[b.follows].following += change * slots_[own].weight;
+  for (int s = b.first; s < b.last; ++s)
+    if (s != own) shared_links_[pairs_[pair++]].flows += change * slots_[s].weight;
 }
 
 /// Books `bundle` as at work with so many flows.

@@ -135,6 +135,7 @@ class Sharing {
     int link = 0;
     int demand = kNobody;  ///< Which of `demands_` its flows add to.
     int place = kNobody;   ///< In the link's `active`.
+    int weight = 1;        ///< Flows that each of the bundle's counts for on the link.
   };
   struct Demand {  // of those on a link that are all narrowed by another one
     double limit = kUnlimited;

@@ -91,10 +91,11 @@ struct Connection {
 /// Flows of one route and one rate limit. They share alike, so the sharing
 /// works on bundles and not on single flows.
 struct Bundle {
-  int route = -1;                          ///< Of the network; -1: `path`.
-  double cap = kUnlimited;                 ///< Wire bytes per us of one flow.
-  double most_flows = kUnlimited;          ///< At a time.
-  const std::vector<int>* path = nullptr;  ///< Resources of others' flows.
+  int route = -1;                             ///< Of the network; -1: `path`.
+  double cap = kUnlimited;                    ///< Wire bytes per us of one flow.
+  double most_flows = kUnlimited;             ///< At a time.
+  const std::vector<int>* path = nullptr;     ///< Resources of others' flows.
+  const std::vector<int>* weights = nullptr;  ///< By resource: flows that one is there; none: 1.
 };
 
 /// What shares bandwidth: a network's links, and the flows over them.
