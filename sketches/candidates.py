@@ -31,6 +31,8 @@ _VOLUMES = {
     "gather": 1.0,
     "scatter": 1.0,
 }
+# What is tried on pruned rails; others have other distances between hosts in `rails`.
+_PRUNED_RAILS = frozenset({"allgather", "reduce-scatter", "allreduce"})
 _LINKS_PER_EXIT = (4, 2)
 # Score inside hosts that share PCIe, where no NVLink can be preferred: four links through a hop.
 _CROWD_INSIDE = 3.0
@@ -56,8 +58,8 @@ def candidate_sketches(
     each also with NVLink paths alone (``-nvlink``); where none has, without crowded links inside
     (``-inside-3``). Sketches are distinct, carry congestion
     scores and the symmetries found, and the full mesh comes last. More than 128 ranks get `rails`
-    for a mesh: those with other paths inside hosts, also with fewer GPUs for each NIC
-    (``one-free-nvlink``), and `rails` last.
+    for a mesh: of allgathers, reduce-scatters and allreduces those with other paths inside hosts,
+    also with fewer GPUs for each NIC (``one-free-nvlink``), and `rails` last.
 
     Args:
         topology: The machine, or the path of its file.
@@ -84,7 +86,7 @@ def searched_sketches(
 ) -> tuple[tuple[Sketch, ...], SketchSpace | None]:
     """Return `candidate_sketches`, and the space that they are the starting points of.
 
-    None: of that many ranks no others are tried, or sketches are ``given``, which then stand for
+    None: more than 128 ranks try no others, or sketches are ``given``, which then stand for
     the candidates before the full mesh. With ``solver`` it has what TACCL's alone heeds.
     """
     collective = collective if isinstance(collective, str) else collective.name
@@ -96,6 +98,8 @@ def searched_sketches(
         return given, None
     if topology.ranks > MOST_MESHED:
         last = with_chunks(rails(topology, collective), nbytes, symmetry_known=True)
+        if collective not in _PRUNED_RAILS:
+            return (last,), None
         space = SketchSpace(topology, nbytes)
         return (*pruned_sketches(space, collective, nbytes), last), None
     space = SketchSpace(topology, nbytes, solver)

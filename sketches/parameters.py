@@ -335,7 +335,7 @@ class SketchSpace:
     def __contains__(self, name: object) -> bool:
         """Return whether ``name`` stands for parameters that are worth a try here."""
         try:
-            parameters = SketchParameters.of(str(name))
+            parameters = self._parameters(str(name))
         except InputError:
             return False
         return self.normal(parameters) == parameters and all(
@@ -348,15 +348,18 @@ class SketchSpace:
         Raises:
             InputError: the name has no parameters, or not here.
         """
+        return self._meshes.sketch(self._parameters(name), self.nbytes)
+
+    def _parameters(self, name: str) -> SketchParameters:
         if name == self.mesh.name:
-            return self._meshes.sketch(SketchParameters(), self.nbytes)
+            return SketchParameters()
         parameters = SketchParameters.of(name)
         if parameters == SketchParameters():
             raise InputError(
                 f"sketch {name}: {self.mesh.ranks} ranks have more links than can be looked at; "
                 f"take {self.mesh.name}"
             )
-        return self._meshes.sketch(parameters, self.nbytes)
+        return parameters
 
     def pruned(self, parameters: SketchParameters) -> Sketch:
         """Return what the stages leave of the mesh, with the name of ``parameters``."""

@@ -58,7 +58,7 @@ class Method:
             limits count them instead of the clock's.
         solver: Whether it runs OR-Tools, within the budget of the options.
         sizeless: Names of the collectives whose schedules are the same at every size.
-        summing: Names of those whose schedules depend on it by `scratch_preferences` alone.
+        summing: Names of those that sum single chunks, and where sizes change nothing else.
         variants: Other forms of it, each named like it, with a plus and what differs.
     """
 
@@ -91,7 +91,7 @@ class Method:
             return None
         if collective.name in self.summing:
             chunk_bytes = nbytes / collective.nchunks(chunks_per_rank)
-            return scratch_preferences(chunk_bytes, collective.ranks, chunks_per_rank)
+            return scratch_preferences(chunk_bytes, collective.ranks)
         return nbytes
 
 
@@ -172,7 +172,6 @@ METHODS: dict[str, Method] = {
                 HIERARCHICAL3_COLLECTIVES - HIERARCHICAL_RINGS_COLLECTIVES, _UNLIMITED
             ),
             sizeless=_ALLGATHER,
-            summing=_SUMMING,
         ),
         replace(_DOUBLING, variants=(_SPLIT,)),
         Method(

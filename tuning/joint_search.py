@@ -221,7 +221,7 @@ def _missing_text(
     many = "1 size is in" if len(finished) == 1 else f"{len(finished)} sizes are in"
     written = f"{out}: {many}" if finished else "no size is finished"
     without = "; ".join(f"{name} {' '.join(each)}" for name, each in missing.items())
-    return f"{written}; missing: {without}"
+    return f"{written}; missing: {without}" if missing else f"{written}, not all searched again"
 
 
 def _sizes(

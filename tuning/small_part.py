@@ -217,7 +217,7 @@ def nominated_points(
 
 
 def _alike(name: str, names: Sequence[str]) -> tuple[str, ...]:
-    """The sketch that a point of ``name`` is tried on, of pruned rails with rails themselves."""
+    """The sketches that a point of ``name`` is tried on: pruned rails, and rails themselves."""
     kind = name.rstrip("-0123456789")
     of_kind = (other for other in names if other.rstrip("-0123456789") == kind)
     found = name if name in names else next(of_kind, names[-1])

@@ -26,6 +26,7 @@ from tuccl.tuning.work import Progress, Work, report_states
 from tuccl.tuning.workers import search_in_processes
 
 _MOST_RANKS = 32  # of which each size is searched by itself
+_WORTH = 0.99  # of the first result's time: what a second one is to be below
 
 Tasks = Sequence[tuple[str, int, int]]
 """A collective, a size in bytes and a budget each."""
@@ -65,7 +66,7 @@ class Stages:
     _total: int = 0
 
     def search(self, tasks: Tasks) -> bool:
-        """Search ``tasks``; False: interrupted, and some have no result."""
+        """Search ``tasks``; False: interrupted, and some were still to be searched, or again."""
         work, part, ranks = self.work, self.part, self.work.topology.ranks
         coarse, *fine = levels(tasks) if has_coarse_sizes(work) else [list(tasks)]
         nominees: Tasks = []
@@ -147,20 +148,25 @@ def nominations_of(work: Work, results: Sequence[TaskResult]) -> tuple[Nominatio
 
 
 def _faster(results: Sequence[TaskResult]) -> list[TaskResult]:
-    """Return the faster result of each size, with the evaluations of both, sizes rising."""
+    """Return a result of each size, sizes rising: the first, unless the second is worth more.
+
+    The second search of a size times no default knobs and fewer placements. Evaluations are those
+    of both.
+    """
     found: dict[tuple[str, int], TaskResult] = {}
     for result in results:
         call = result.task.collective, result.task.nbytes
         before = found.setdefault(call, result)
         if before is not result:
+            better = result if _best_us(result) < _WORTH * _best_us(before) else before
             both = before.evaluations + result.evaluations
-            found[call] = replace(min(before, result, key=_best_us), evaluations=both)
+            found[call] = replace(better, evaluations=both)
     return sorted(found.values(), key=lambda r: r.task)
 
 
 def _best_us(result: TaskResult) -> float:
-    """Return the time of the first candidate, that of the placement where it is least."""
-    stats = [entry.candidates[0].stats for entry in result.entries]
+    """Return the least time of all candidates, where none has one the default's."""
+    stats = [candidate.stats for entry in result.entries for candidate in entry.candidates]
     return min((each.median_us for each in stats if each), default=result.default_us)
 
 

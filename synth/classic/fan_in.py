@@ -27,13 +27,9 @@ def prefers_scratch(senders: int, nbytes: float, count: int) -> bool:
 
 
 @lru_cache(maxsize=256)
-def scratch_preferences(chunk_bytes: float, ranks: int, chunks: int) -> tuple[bool, ...]:
-    """Return what `prefers_scratch` says of up to `chunks` chunks, for fewer senders than ranks."""
-    return tuple(
-        prefers_scratch(senders, chunk_bytes * count, count)
-        for senders in range(1, ranks)
-        for count in range(1, chunks + 1)
-    )
+def scratch_preferences(chunk_bytes: float, ranks: int) -> tuple[bool, ...]:
+    """Return what `prefers_scratch` says of a chunk, for all numbers of senders below `ranks`."""
+    return tuple(prefers_scratch(senders, chunk_bytes, 1) for senders in range(1, ranks))
 
 
 class FanIn:

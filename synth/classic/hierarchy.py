@@ -277,7 +277,13 @@ class _Lanes(Rounds):
             yield number // count, self.lanes[number % count], part
 
     def collect_on(
-        self, start: int, lane: Lane, chunks: range, block: int = 0, *, via_scratch: bool = False
+        self,
+        start: int,
+        lane: Lane,
+        chunks: range,
+        block: int | None = None,
+        *,
+        via_scratch: bool = False,
     ) -> int:
         """Sum `chunks` over each host on its rank of `lane`; return the round after the last."""
         return max(
@@ -291,7 +297,9 @@ class _Lanes(Rounds):
             for host, rank in enumerate(lane.entries)
         )
 
-    def spread_from(self, start: int, lane: Lane, host: int, chunks: range, block: int = 0) -> None:
+    def spread_from(
+        self, start: int, lane: Lane, host: int, chunks: range, block: int | None = None
+    ) -> None:
         """Send `chunks` to all of the host."""
         edges = _host_edges(self.sketch, lane.entries[host])
         self.spread(start - 1, chunks, edges, self._steps(block, host))
@@ -308,9 +316,9 @@ class _Lanes(Rounds):
         else:
             self.send(when, chunks, src, dst, turn=turn)
 
-    def _steps(self, block: int, host: int) -> int:
-        """Return how many steps after the first the sums of `block` come to `host`."""
-        return (host - block - 1) % self.hosts
+    def _steps(self, block: int | None, host: int) -> int:
+        """Return how many steps after the first the sums of `block` come to `host`; None: 0."""
+        return 0 if block is None else (host - block - 1) % self.hosts
 
 
 def _lane_allreduce(lanes: _Lanes) -> None:

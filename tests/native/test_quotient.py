@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 
 import msgspec
 import pytest
@@ -67,8 +67,9 @@ def test_result_equals_that_of_the_whole_program(name: str) -> None:
             every = simulate(*call, outside=OutsideTraffic([], []))
             assert some.gpu_us == pytest.approx(every.gpu_us, rel=1e-9), program.name
             assert some.resource_busy_us == pytest.approx(every.resource_busy_us, rel=1e-6)
-            # At the end some blocks may be a slice ahead of those that they stand for.
-            assert some.events == pytest.approx(every.events, rel=1e-3)
+            # At the end some blocks of "+split" are a slice ahead of those that they stand for.
+            ahead = 1e-3 if "+split" in program.name else 0
+            assert some.events == pytest.approx(every.events, rel=ahead)
             assert some.blocks <= every.blocks == _blocks(program)
             _assert_within_rates(some, links)
 
@@ -102,9 +103,13 @@ def test_nvls_trees_are_alike_though_flows_cross_links_unequally_often() -> None
         )
         ran = nccl_call(topology, call, nbytes, choice)
         run = ran.program, ran.knobs, links, machine, nbytes
-        loop = {"pass_bytes": ran.loop.pass_bytes, "transfer_slots": ran.loop.transfer_slots}
-        some = simulate(*run, **loop)
-        every = simulate(*run, **loop, outside=OutsideTraffic([], []))
+        timed = partial(
+            simulate,
+            *run,
+            pass_bytes=ran.loop.pass_bytes,
+            transfer_slots=ran.loop.transfer_slots,
+        )
+        some, every = timed(), timed(outside=OutsideTraffic([], []))
         assert some.gpu_us == pytest.approx(every.gpu_us, rel=1e-9)
         assert some.resource_busy_us == pytest.approx(every.resource_busy_us, rel=1e-6)
         assert some.blocks < every.blocks / 7

@@ -16,6 +16,8 @@ from tuccl.topology import Topology, join, keep_gpus, load_profile, network, sig
 from tuccl.tuning import TuneOptions, stages, tune
 from tuccl.tuning.searches.space import Point
 from tuccl.tuning.small_part import Nomination, nominated_points, part_tasks, small_part
+from tuccl.tuning.studies.task_queue import Task
+from tuccl.tuning.tuner import TaskResult
 
 OPTIONS = TuneOptions(part=2)
 
@@ -251,3 +253,23 @@ def test_a_simulation_times_a_part(hosts: Topology) -> None:
     executor = SimExecutor(hosts).of_part(keep_gpus(hosts, range(8)))
     assert executor is not None
     assert executor.ranks == 8
+
+
+def test_a_second_search_counts_where_it_is_worth_more(hosts: Topology, tmp_path: Path) -> None:
+    options = TuneOptions(budget=8)
+    [entry, *_] = tune(hosts, "allgather", "64K", options=options, path=tmp_path / "t").entries
+    first, *others = entry.candidates
+
+    def result(part: float, evaluations: int) -> TaskResult:
+        assert first.stats is not None
+        us = first.stats.median_us * part
+        stats = msgspec.structs.replace(first.stats, p10_us=us, median_us=us)
+        faster = msgspec.structs.replace(first, stats=stats)
+        entries = (msgspec.structs.replace(entry, candidates=(faster, *others)),)
+        task = Task("allgather", 1 << 16, evaluations)
+        return TaskResult(task, 1, evaluations, 1e3, entries, ())
+
+    for part, better in ((0.995, 0), (0.98, 1)):
+        results = [result(1.0, 5), result(part, 3)]
+        [kept] = stages._faster(results)
+        assert kept == msgspec.structs.replace(results[better], evaluations=8)
