@@ -1,4 +1,4 @@
-"""Prints what pruned sketches gain beyond 128 ranks, where `rails` was the only one.
+"""Prints what pruned sketches gain beyond 128 ranks, against `rails` alone.
 
     .venv/bin/python benchmarks/pruned_rails.py [--machines dgx-1vx17]
 

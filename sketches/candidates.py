@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from tuccl.errors import InputError
@@ -14,7 +14,7 @@ from tuccl.sketches.parameters import (
     SketchSpace,
     with_chunks,
 )
-from tuccl.sketches.rails import rails
+from tuccl.sketches.rails import RAILS, rails
 from tuccl.sketches.sketch import LogicalLink, Sketch
 from tuccl.topology.graph import Topology
 from tuccl.topology.machines import as_topology
@@ -128,20 +128,13 @@ def pruned_sketches(space: SketchSpace, collective: str, nbytes: int) -> tuple[S
 
 def _starting_points(space: SketchSpace) -> Iterator[SketchParameters]:
     """Yield the parameters of the candidates: the paper's stages, and the mesh without crowds."""
-    axes, on_rails = space.axes, space.mesh.name == "rails"
-    inside: list[dict[str, Any]] = [{}]
-    if "nvlink" in axes:
-        inside.append({"nvlink": True})
-    elif "bound" in axes and _CROWD_INSIDE in axes.get("inside", ()):
-        inside.append({"inside": _CROWD_INSIDE})
-    for rest in inside:
+    axes = space.axes
+    if space.mesh.name == RAILS:
+        yield from _on_rails(axes)
+        return
+    for rest in ({}, *_inside(axes)):
         if "bound" in axes:
             *counts, _ = axes.get("connections", (0,))
-            if on_rails and rest:
-                yield from (SketchParameters(True, count, free=True, **rest) for count in counts)
-                yield SketchParameters(**rest)
-            if on_rails:
-                continue
             for count in (*counts, 0):
                 yield SketchParameters(bound=True, connections=count, **rest)
             if counts:
@@ -151,6 +144,25 @@ def _starting_points(space: SketchSpace) -> Iterator[SketchParameters]:
         for score in axes.get("congestion", ()):
             if score is not None and space.links_per_exit(score) in _LINKS_PER_EXIT:
                 yield SketchParameters(congestion=score, **rest)
+
+
+def _on_rails(axes: Mapping[str, tuple[Any, ...]]) -> Iterator[SketchParameters]:
+    """Yield those of pruned rails: other links inside hosts, and fewer GPUs for each NIC.
+
+    Fewer GPUs alone gained nothing where it was measured. No relay rule keeps methods out.
+    """
+    for rest in _inside(axes):
+        for count in axes.get("connections", (0,))[:-1]:
+            yield SketchParameters(bound=True, connections=count, free=True, **rest)
+        yield SketchParameters(**rest)
+
+
+def _inside(axes: Mapping[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
+    """Return the parameters of other links inside hosts than all: NVLink's, or uncrowded ones."""
+    if "nvlink" in axes:
+        return [{"nvlink": True}]
+    crowded = "bound" in axes and _CROWD_INSIDE in axes.get("inside", ())
+    return [{"inside": _CROWD_INSIDE}] if crowded else []
 
 
 def rank_estimate_us(sketch: Sketch, collective: str, nbytes: int) -> float:

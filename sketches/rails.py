@@ -18,6 +18,8 @@ from tuccl.topology.merge import merge_nics
 from tuccl.topology.paths import find_path
 from tuccl.topology.signature import signature
 
+RAILS = "rails"
+"""The name of the sketch."""
 # Ranks above which equal hosts are joined at some distances alone, and above which all must be so:
 # two million links join the rails of 4,096.
 _MANY, _MOST_JOINED = 640, 1024
@@ -70,7 +72,7 @@ def _rails(topology: Topology, collective: str) -> Sketch:
             f"topology {topology.name[:60]!r}: no links inside hosts nor between equal places"
         )
     sketch = Sketch(
-        name="rails",
+        name=RAILS,
         ranks=topology.ranks,
         hosts=host_numbers(topology),
         links=links,

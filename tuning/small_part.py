@@ -11,7 +11,7 @@ from tuccl.errors import InputError
 from tuccl.sketches import Sketch
 from tuccl.sketches.candidates import pruned_sketches
 from tuccl.sketches.parameters import MOST_MESHED, SketchSpace, with_chunks
-from tuccl.sketches.rails import rails
+from tuccl.sketches.rails import RAILS, rails
 from tuccl.synth import Collective, ScheduleChoice, find_method
 from tuccl.synth.methods import searched_methods
 from tuccl.topology import Topology, keep_gpus
@@ -221,4 +221,4 @@ def _alike(name: str, names: Sequence[str]) -> tuple[str, ...]:
     kind = name.rstrip("-0123456789")
     of_kind = (other for other in names if other.rstrip("-0123456789") == kind)
     found = name if name in names else next(of_kind, names[-1])
-    return (found, names[-1]) if names[-1] == "rails" else (found,)
+    return (found, names[-1]) if names[-1] == RAILS else (found,)

@@ -15,9 +15,9 @@ from tuccl.synth.packing.edge_capacities import same_host_or_rail
 
 # Connections that a rank should need at most: each takes a thread block.
 MOST_CONNECTIONS = 32
-# Ranks up to which all are planned; above, those of one period only.
+# Ranks up to which schedules are whole; above they are of one period, on fewer routes.
 _MOST_PLANNED_RANKS = 64
-# Ranks up to which plans of all ranks are tried beside those of one period.
+# Ranks up to which a plan without a period is tried too, which takes longer.
 _MOST_TRIED_WHOLE = 32
 # Sends planned over all starts of one problem, which bounds the time spent on it.
 _MOST_PLANNED_SENDS = 150_000

@@ -249,6 +249,25 @@ def test_an_interrupt_on_the_part_goes_on_to_the_same_table(
     assert on.lookup.entries == whole.lookup.entries
 
 
+def test_an_interrupt_of_the_second_searches_goes_on_to_the_same_table(
+    hosts: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stages, "_MOST_RANKS", 8)
+    options = TuneOptions(budget=24)
+    call = hosts, "allgather", "64K:4M:x4"
+
+    def interrupt(done: int, total: int, what: str) -> None:
+        if done > 24 + 2 * 14 + 8:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt, match=r"4 sizes are in, not all searched again$"):
+        tune(*call, options=options, path=tmp_path / "cut", progress=interrupt)
+    assert len(load_table(tmp_path / "cut").lookup.entries) > 1
+    on = tune(*call, options=replace(options, resume=True), path=tmp_path / "cut")
+    whole = tune(*call, options=options, path=tmp_path / "whole")
+    assert on.lookup.entries == whole.lookup.entries
+
+
 def test_a_simulation_times_a_part(hosts: Topology) -> None:
     executor = SimExecutor(hosts).of_part(keep_gpus(hosts, range(8)))
     assert executor is not None
